@@ -1,0 +1,71 @@
+"""Graph structure: compressed edges, degree facts and work plans, read from any graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dgl_flash.structure.adjacency import Adjacency
+from dgl_flash.structure.dgl_reader import EdgeType, dgl_structure, duck_structure, is_dgl_graph
+from dgl_flash.structure.graph_structure import GraphStructure
+from dgl_flash.structure.plan import RowPlan
+
+__all__ = ["Adjacency", "GraphStructure", "RowPlan", "structure"]
+
+_DUCK_METHODS = ("edges", "num_src_nodes", "num_dst_nodes")
+
+
+def structure(
+    graph: Any,
+    device: torch.device | str | None = None,
+    etype: EdgeType | None = None,
+    *,
+    op: str = "structure",
+) -> GraphStructure:
+    """Read the edges of a graph in the form that the ops use, once per graph and device.
+
+    Parameters
+    ----------
+    graph : DGLGraph, DGLBlock, dgl_flash.Graph, GraphStructure or graph-like
+        The graph. An object with DGL's reading methods (``edges(order="eid")``,
+        ``num_src_nodes()``, ``num_dst_nodes()``) is accepted too, but read anew on each call.
+    device : torch.device or str, optional
+        Where the structure is wanted, usually the device of the features; default: the graph's.
+        A CPU graph is copied to each device once.
+    etype : str or triple of str, optional
+        Relation of a heterograph, in either of DGL's spellings.
+    op : str, optional
+        Name that starts the text of an error.
+
+    Returns
+    -------
+    GraphStructure
+        Cached with the graph: right after every mutation, never keeping the graph alive.
+
+    Raises
+    ------
+    TypeError
+        `graph` is not a graph.
+    dgl.DGLError
+        `etype` is missing, ambiguous or unknown (raised by DGL itself).
+    """
+    if is_dgl_graph(graph):
+        return dgl_structure(graph, device, etype)
+    if isinstance(graph, GraphStructure):
+        found = graph
+    elif all(callable(getattr(graph, name, None)) for name in _DUCK_METHODS):
+        found = duck_structure(graph)
+    else:
+        raise TypeError(_not_a_graph(graph, op))
+    return found if device is None else found.to(device)
+
+
+def _not_a_graph(graph: Any, op: str) -> str:
+    text = (
+        f"{op}: expected a graph (DGLGraph, DGLBlock or dgl_flash.Graph), "
+        f"got {type(graph).__name__}; "
+    )
+    if isinstance(graph, torch.Tensor):
+        return text + "did you swap `graph` and `feat`? The graph comes first"
+    return text + "dgl_flash.graph(...) builds one from edge lists, SciPy or networkx"

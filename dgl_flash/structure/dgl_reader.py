@@ -1,0 +1,99 @@
+"""The only reader of DGL's objects; duck-typed, so that DGL is never imported from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dgl_flash.structure.adjacency import Adjacency
+from dgl_flash.structure.graph_structure import GraphStructure, resolve_device
+
+_CACHE_KEY = "dgl_flash"
+EdgeType = str | tuple[str, str, str]
+
+
+def is_dgl_graph(graph: Any) -> bool:
+    """Whether `graph` is a ``DGLGraph`` or ``DGLBlock``: it has an index object with a cache."""
+    return isinstance(getattr(getattr(graph, "_graph", None), "_cache", None), dict)
+
+
+def dgl_structure(
+    graph: Any, device: torch.device | None, etype: EdgeType | None
+) -> GraphStructure:
+    """Structure of a relation of a DGL graph, cached on the graph's index object.
+
+    DGL shares that object between local scopes and replaces it on every mutation; it neither
+    pickles nor copies its cache. A cache entry holds tensors only, never the graph.
+
+    Parameters
+    ----------
+    graph : DGLGraph or DGLBlock
+        Any DGL graph.
+    device : torch.device or None
+        Where the structure is wanted; None is the graph's own device.
+    etype : str, triple of str or None
+        Relation; None when there is only one.
+
+    Returns
+    -------
+    GraphStructure
+        On `device`.
+    """
+    if etype is None and len(graph.canonical_etypes) == 1:
+        etype_id = 0  # what DGL would answer, without four calls into its library
+    else:
+        etype_id = graph.get_etype_id(etype)
+    cache = graph._graph._cache.setdefault(_CACHE_KEY, {})
+    found = cache.get((etype_id, device))
+    if found is not None:
+        return found
+    wanted = graph.device if device is None else resolve_device(device)
+    found = cache.get((etype_id, wanted))
+    if found is None:
+        # The copy on the graph's own device is kept only if asked for: the host needs no second
+        # set of indices when all the work is on a GPU.
+        found = (cache.get((etype_id, graph.device)) or _read(graph, etype_id)).to(wanted)
+    cache[etype_id, device] = cache[etype_id, wanted] = found
+    return found
+
+
+def _read(graph: Any, etype_id: int) -> GraphStructure:
+    """Build the structure on the graph's own device from a format that the graph allows."""
+    etype = graph.canonical_etypes[etype_id]
+    num_src, num_dst = graph.num_src_nodes(etype[0]), graph.num_dst_nodes(etype[2])
+    try:
+        indptr, indices, eids = _tensors(graph, "csc", etype)
+        return GraphStructure.from_adjacency(_adjacency(indptr, indices, eids, num_src))
+    except Exception:
+        allowed = {fmt for formats in graph.formats().values() for fmt in formats}
+        if "csc" in allowed:
+            raise
+    if "csr" in allowed:
+        indptr, indices, eids = _tensors(graph, "csr", etype)
+        out_adj = _adjacency(indptr, indices, eids, num_dst)
+        # Transposed here and now: the host then knows the in-degrees of a CPU graph.
+        return GraphStructure.from_adjacency(out_adj.transpose(), out_adj)
+    src, dst = _tensors(graph, "coo", etype)
+    return GraphStructure.from_coo(src, dst, num_src, num_dst)
+
+
+def _tensors(graph: Any, fmt: str, etype: EdgeType) -> tuple[torch.Tensor, ...]:
+    """DGL 2.x names the method ``adj_tensors``, DGL 1.x ``adj_sparse``."""
+    read = getattr(graph, "adj_tensors", None) or graph.adj_sparse
+    return read(fmt, etype=etype)
+
+
+def _adjacency(
+    indptr: torch.Tensor, indices: torch.Tensor, eids: torch.Tensor, num_cols: int
+) -> Adjacency:
+    # DGL writes consecutive edge ids as an empty tensor.
+    return Adjacency(indptr, indices, eids if eids.numel() else None, num_cols)
+
+
+def duck_structure(graph: Any) -> GraphStructure:
+    """Structure of any object with DGL's reading methods; built on each call, as nothing tells
+    whether such an object has changed.
+    """
+    src, dst = graph.edges(order="eid")
+    return GraphStructure.from_coo(src, dst, graph.num_src_nodes(), graph.num_dst_nodes())

@@ -1,0 +1,246 @@
+"""The structure of one relation: both directions of its edges, and what follows from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_flash.structure.adjacency import Adjacency
+
+_SIDES = {"dst": 0, "src": 1}
+
+
+def resolve_device(device: torch.device | str) -> torch.device:
+    """Name the device in full: ``cuda`` becomes the current ``cuda:N``, so that it can be a key."""
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+class _Edges:
+    """The edges that a structure and its reverse share; side 0 has destinations as rows, side 1
+    sources. At least one of the two adjacencies is there, the other is built when asked for.
+    """
+
+    __slots__ = ("adjacencies", "coo", "copies", "counts", "scales")
+
+    def __init__(self, adjacencies: list[Adjacency | None]):
+        self.adjacencies = adjacencies
+        self.coo: tuple[Tensor, Tensor] | None = None
+        self.copies: dict[torch.device, _Edges] = {}
+        self.counts: dict[int, Tensor] = {}
+        self.scales: dict[tuple[int, float, torch.dtype], Tensor] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # One side is enough, and everything else is derived.
+        side = 0 if self.adjacencies[0] is not None else 1
+        kept = [None, None]
+        kept[side] = self.adjacencies[side]
+        return _Edges, (kept,)
+
+    def known(self) -> tuple[int, Adjacency]:
+        """A side that is there, destinations first."""
+        for side, adjacency in enumerate(self.adjacencies):
+            if adjacency is not None:
+                return side, adjacency
+        raise AssertionError("a structure has at least one adjacency")
+
+    def adjacency(self, side: int) -> Adjacency:
+        built = self.adjacencies[side]
+        if built is None:
+            built = self.adjacencies[side] = self.adjacency(1 - side).transpose()
+        return built
+
+    def degrees(self, side: int) -> Tensor:
+        built = self.adjacencies[side]
+        if built is not None:
+            return built.degrees()
+        if side not in self.counts:
+            self.counts[side] = _count_columns(self.adjacency(1 - side))
+        return self.counts[side]
+
+    def degree_scale(self, side: int, exponent: float, dtype: torch.dtype) -> Tensor:
+        key = (side, exponent, dtype)
+        if key not in self.scales:
+            # Half types cannot hold the degree of a hub (fp16 ends at 65504): round the result.
+            acc_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+            degrees = self.degrees(side).clamp(min=1).to(acc_dtype)
+            self.scales[key] = degrees.pow(exponent).to(dtype)
+        return self.scales[key]
+
+    def to(self, device: torch.device) -> _Edges:
+        if device not in self.copies:
+            side, adjacency = self.known()
+            moved: list[Adjacency | None] = [None, None]
+            moved[side] = adjacency.to(device)
+            self.copies[device] = _Edges(moved)
+        return self.copies[device]
+
+
+def _count_columns(adjacency: Adjacency) -> Tensor:
+    """Edges in each column, without the transpose."""
+    indices, size = adjacency.indices, adjacency.num_cols
+    if indices.device.type == "cpu":
+        return torch.bincount(indices, minlength=size).to(adjacency.index_dtype)
+    # bincount asks the device for the maximum; integer atomics give the same counts unasked.
+    counts = torch.zeros(size, dtype=adjacency.index_dtype, device=indices.device)
+    ones = torch.ones(1, dtype=counts.dtype, device=indices.device).expand(indices.numel())
+    return counts.index_add_(0, indices, ones)
+
+
+class GraphStructure:
+    """Edges ``u -> v`` of one relation on one device, as the ops read them; immutable.
+
+    Build one with `dgl_flash.structure(graph)`, `from_adjacency` or `from_coo`.
+    """
+
+    __slots__ = ("__weakref__", "_dst_side", "_edges")
+
+    def __init__(self, edges: _Edges, dst_side: int = 0):
+        self._edges = edges
+        self._dst_side = dst_side
+
+    @classmethod
+    def from_adjacency(
+        cls, in_adj: Adjacency | None = None, out_adj: Adjacency | None = None
+    ) -> GraphStructure:
+        """Wrap compressed edges, rows being destinations (`in_adj`) or sources (`out_adj`)."""
+        if in_adj is None and out_adj is None:
+            raise ValueError("GraphStructure: expected `in_adj` or `out_adj`, got neither")
+        return cls(_Edges([in_adj, out_adj]))
+
+    @classmethod
+    def from_coo(cls, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> GraphStructure:
+        """Compress the edges ``src[e] -> dst[e]``; the arguments are trusted."""
+        return cls.from_adjacency(Adjacency.from_coo(dst, src, num_dst, num_src))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GraphStructure, (self._edges, self._dst_side)
+
+    def __repr__(self) -> str:
+        return (
+            f"GraphStructure(num_src={self.num_src}, num_dst={self.num_dst}, "
+            f"num_edges={self.num_edges}, device={self.device})"
+        )
+
+    @property
+    def num_src(self) -> int:
+        """Number of source nodes."""
+        side, adjacency = self._edges.known()
+        return adjacency.num_cols if side == self._dst_side else adjacency.num_rows
+
+    @property
+    def num_dst(self) -> int:
+        """Number of destination nodes."""
+        side, adjacency = self._edges.known()
+        return adjacency.num_rows if side == self._dst_side else adjacency.num_cols
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self._edges.known()[1].num_edges
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the adjacencies."""
+        return self._edges.known()[1].device
+
+    @property
+    def in_adj(self) -> Adjacency:
+        """Rows are destinations, columns are sources."""
+        return self._edges.adjacency(self._dst_side)
+
+    @property
+    def out_adj(self) -> Adjacency:
+        """Rows are sources, columns are destinations; built on this device at the first use."""
+        return self._edges.adjacency(1 - self._dst_side)
+
+    @property
+    def has_zero_in_degree(self) -> bool:
+        """Whether some destination has no in-edge; never reads a device for a CPU graph."""
+        return self.in_adj.has_empty_rows
+
+    def in_degrees(self) -> Tensor:
+        """In-edges of each destination: shape ``(num_dst,)``, index dtype."""
+        return self._edges.degrees(self._dst_side)
+
+    def out_degrees(self) -> Tensor:
+        """Out-edges of each source: shape ``(num_src,)``, index dtype; builds no `out_adj`."""
+        return self._edges.degrees(1 - self._dst_side)
+
+    def degree_scale(self, side: str, exponent: float, dtype: torch.dtype) -> Tensor:
+        """``max(degree, 1) ** exponent``, cached.
+
+        Parameters
+        ----------
+        side : {"src", "dst"}
+            Out-degrees of the sources, or in-degrees of the destinations.
+        exponent : float
+            -1 or -0.5 in the layers.
+        dtype : torch.dtype
+            Floating dtype of the result; computed in float32 at least.
+
+        Returns
+        -------
+        Tensor
+            Shape ``(num_src,)`` or ``(num_dst,)``.
+        """
+        return self._edges.degree_scale(_SIDES[side] ^ self._dst_side, exponent, dtype)
+
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """Source and destination of each edge, in edge-id order.
+
+        Returns
+        -------
+        src, dst : Tensor
+            Shape ``(num_edges,)`` each, int64. Kept on the CPU, where every reference op asks for
+            them; built anew on a GPU, where memory is dear.
+        """
+        if self._edges.coo is not None:
+            pair = self._edges.coo
+        else:
+            pair = self._build_coo()
+            if self.device.type == "cpu":
+                self._edges.coo = pair
+        dst, src = pair if self._dst_side == 0 else pair[::-1]
+        return src, dst
+
+    def _build_coo(self) -> tuple[Tensor, Tensor]:
+        """Side-0 and side-1 end of each edge."""
+        side, adjacency = self._edges.known()
+        ends = (adjacency.rows().long(), adjacency.indices.long())
+        if adjacency.eids is not None:
+            eids = adjacency.eids.long()
+            ends = tuple(torch.empty_like(end).scatter_(0, eids, end) for end in ends)
+        return (ends[0], ends[1]) if side == 0 else (ends[1], ends[0])
+
+    def reverse(self) -> GraphStructure:
+        """Edges ``v -> u`` with the same ids; shares adjacencies and caches with this one."""
+        return GraphStructure(self._edges, 1 - self._dst_side)
+
+    def to(self, device: torch.device | str) -> GraphStructure:
+        """This structure on a device, copied there once."""
+        device = resolve_device(device)
+        if device == self.device:
+            return self
+        return GraphStructure(self._edges.to(device), self._dst_side)
+
+    def edge_subgraph(self, eids: Tensor) -> GraphStructure:
+        """Keep some edges and all nodes; edge ``k`` of the result is edge ``eids[k]``.
+
+        Parameters
+        ----------
+        eids : Tensor
+            Shape ``(K,)``, int32 or int64, on this device, values in ``[0, num_edges)``.
+
+        Returns
+        -------
+        GraphStructure
+            Same nodes, ``K`` edges.
+        """
+        src, dst = self.edges()
+        eids = eids.long()
+        return GraphStructure.from_coo(src[eids], dst[eids], self.num_src, self.num_dst)
