@@ -144,7 +144,7 @@ class Adjacency:
         return torch.repeat_interleave(self.degrees(), output_size=self.num_edges)
 
     def transpose(self) -> Adjacency:
-        """The same edges by column, sorted on this device; ties keep their order.
+        """Group the same edges by column, on this device; ties keep their order.
 
         Returns
         -------

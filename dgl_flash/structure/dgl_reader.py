@@ -19,7 +19,7 @@ def is_dgl_graph(graph: Any) -> bool:
 
 
 def dgl_structure(
-    graph: Any, device: torch.device | None, etype: EdgeType | None
+    graph: Any, device: torch.device | str | None, etype: EdgeType | None
 ) -> GraphStructure:
     """Structure of a relation of a DGL graph, cached on the graph's index object.
 
@@ -30,7 +30,7 @@ def dgl_structure(
     ----------
     graph : DGLGraph or DGLBlock
         Any DGL graph.
-    device : torch.device or None
+    device : torch.device, str or None
         Where the structure is wanted; None is the graph's own device.
     etype : str, triple of str or None
         Relation; None when there is only one.
@@ -45,16 +45,16 @@ def dgl_structure(
     else:
         etype_id = graph.get_etype_id(etype)
     cache = graph._graph._cache.setdefault(_CACHE_KEY, {})
-    found = cache.get((etype_id, device))
-    if found is not None:
-        return found
-    wanted = graph.device if device is None else resolve_device(device)
-    found = cache.get((etype_id, wanted))
+    key = None if device is None else resolve_device(device)  # None: the graph's own device
+    found = cache.get((etype_id, key))
     if found is None:
         # The copy on the graph's own device is kept only if asked for: the host needs no second
         # set of indices when all the work is on a GPU.
-        found = (cache.get((etype_id, graph.device)) or _read(graph, etype_id)).to(wanted)
-    cache[etype_id, device] = cache[etype_id, wanted] = found
+        own = cache.get((etype_id, None)) or _read(graph, etype_id)
+        found = own if key is None else own.to(key)
+        cache[etype_id, key] = found
+        if found is own:
+            cache[etype_id, None] = found
     return found
 
 
@@ -92,8 +92,9 @@ def _adjacency(
 
 
 def duck_structure(graph: Any) -> GraphStructure:
-    """Structure of any object with DGL's reading methods; built on each call, as nothing tells
-    whether such an object has changed.
+    """Structure of any object with DGL's reading methods.
+
+    Built on each call, as nothing tells whether such an object has changed.
     """
     src, dst = graph.edges(order="eid")
     return GraphStructure.from_coo(src, dst, graph.num_src_nodes(), graph.num_dst_nodes())

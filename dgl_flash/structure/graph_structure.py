@@ -21,8 +21,10 @@ def resolve_device(device: torch.device | str) -> torch.device:
 
 
 class _Edges:
-    """The edges that a structure and its reverse share; side 0 has destinations as rows, side 1
-    sources. At least one of the two adjacencies is there, the other is built when asked for.
+    """The edges that a structure and its reverse share, with all that is cached about them.
+
+    Side 0 has destinations as rows, side 1 sources. At least one of the two adjacencies is there;
+    the other is built when asked for.
     """
 
     __slots__ = ("adjacencies", "coo", "copies", "counts", "scales")
@@ -37,12 +39,12 @@ class _Edges:
     def __reduce__(self) -> tuple[Any, ...]:
         # One side is enough, and everything else is derived.
         side = 0 if self.adjacencies[0] is not None else 1
-        kept = [None, None]
+        kept: list[Adjacency | None] = [None, None]
         kept[side] = self.adjacencies[side]
         return _Edges, (kept,)
 
     def known(self) -> tuple[int, Adjacency]:
-        """A side that is there, destinations first."""
+        """Find a side that is there, destinations first."""
         for side, adjacency in enumerate(self.adjacencies):
             if adjacency is not None:
                 return side, adjacency
@@ -211,18 +213,20 @@ class GraphStructure:
     def _build_coo(self) -> tuple[Tensor, Tensor]:
         """Side-0 and side-1 end of each edge."""
         side, adjacency = self._edges.known()
-        ends = (adjacency.rows().long(), adjacency.indices.long())
+        rows, columns = adjacency.rows().long(), adjacency.indices.long()
         if adjacency.eids is not None:
             eids = adjacency.eids.long()
-            ends = tuple(torch.empty_like(end).scatter_(0, eids, end) for end in ends)
-        return (ends[0], ends[1]) if side == 0 else (ends[1], ends[0])
+            rows, columns = (
+                torch.empty_like(end).scatter_(0, eids, end) for end in (rows, columns)
+            )
+        return (rows, columns) if side == 0 else (columns, rows)
 
     def reverse(self) -> GraphStructure:
         """Edges ``v -> u`` with the same ids; shares adjacencies and caches with this one."""
         return GraphStructure(self._edges, 1 - self._dst_side)
 
     def to(self, device: torch.device | str) -> GraphStructure:
-        """This structure on a device, copied there once."""
+        """Copy to a device, once for each."""
         device = resolve_device(device)
         if device == self.device:
             return self

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Below this many keys torch's stable sort beats the fixed cost of building a SciPy matrix.
-_SMALL = 4096
+# Up to this many keys torch's stable sort beats the fixed cost of building a SciPy matrix.
+_SMALL = 2048
 
 
 def group_by_key(keys: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
