@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from dgl_flash.structure.adjacency import Adjacency
+from dgl_flash.structure.build import graph
+from dgl_flash.structure.container import Graph
 from dgl_flash.structure.dgl_reader import EdgeType, dgl_structure, duck_structure, is_dgl_graph
 from dgl_flash.structure.graph_structure import GraphStructure
 from dgl_flash.structure.plan import RowPlan
 
-__all__ = ["Adjacency", "GraphStructure", "RowPlan", "structure"]
+__all__ = ["Adjacency", "Graph", "GraphStructure", "RowPlan", "graph", "structure"]
 
 _DUCK_METHODS = ("edges", "num_src_nodes", "num_dst_nodes")
 
@@ -54,6 +56,9 @@ def structure(
         return dgl_structure(graph, device, etype)
     if isinstance(graph, GraphStructure):
         found = graph
+    elif isinstance(graph, Graph):
+        graph.get_etype_id(etype)
+        found = graph._structure
     elif all(callable(getattr(graph, name, None)) for name in _DUCK_METHODS):
         found = duck_structure(graph)
     else:
