@@ -2,8 +2,55 @@
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from dgl_flash import compat as _compat
 
+if TYPE_CHECKING:
+    from dgl_flash import nn, ops
+    from dgl_flash.errors import DGLError, FallbackWarning
+    from dgl_flash.explanation import Explanation, explain
+    from dgl_flash.structure import Graph, GraphStructure, graph
+
+__version__ = "0.1.0"
+__all__ = [
+    "DGLError",
+    "Explanation",
+    "FallbackWarning",
+    "Graph",
+    "GraphStructure",
+    "explain",
+    "graph",
+    "nn",
+    "ops",
+]
+
+# Where each public name lives. They are loaded at first use, so that the import stays quick.
+_HOME = {
+    "DGLError": "errors",
+    "Explanation": "explanation",
+    "FallbackWarning": "errors",
+    "Graph": "structure",
+    "GraphStructure": "structure",
+    "explain": "explanation",
+    "graph": "structure",
+}
+_SUBMODULES = ("nn", "ops")
+
 _compat.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"dgl_flash.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'dgl_flash' has no attribute {name!r}")
+    home = importlib.import_module(f"dgl_flash.{_HOME[name]}")
+    value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,162 @@
+// lanes.cuh: how the 32 lanes of a warp share rows, edges, heads and elements.
+//
+//   lane = ((row_slot * S + edge_slot) * HPW + head_slot) * P + position
+//
+// R rows are walked at a time, S edges of each row at a time, HPW heads of each edge at a time, and
+// P lanes share the D elements of a head: lane `position` owns vectors k = 0..K-1 of V elements, the
+// k-th starting at element slice * (K * P * V) + (k * P + position) * V. blockIdx.y counts groups of HPW heads and,
+// inside a group, SLICES slices of the elements; a kernel that needs a whole wide head walks LOOPS slices itself.
+// Prelude: H, D, V, P, HPW, K, S, R, SLICES, LOOPS
+#pragma once
+
+#include "vector.cuh"
+
+constexpr int ROW_LANES = P * HPW;         // lanes on one edge
+constexpr int SLOT_LANES = ROW_LANES * S;  // lanes on one row
+constexpr int SLICE = K * P * V;           // elements of a head that one pass covers
+constexpr unsigned FULL_WARP = 0xffffffffu;
+
+static_assert(SLOT_LANES * R == 32, "the lanes of a warp must be shared out exactly");
+static_assert(D % V == 0, "a vector must not straddle heads");
+static_assert(SLICES * LOOPS * SLICE >= D, "the slices must cover a head");
+
+// True when no lane ever owns a vector outside (H, D): the predicates below vanish.
+constexpr bool EVEN = H % HPW == 0 && D % SLICE == 0;
+
+struct Lane {
+    int row_slot;
+    int edge_slot;
+    int head;     // may be >= H: such lanes compute on zeros and write nothing
+    int element;  // first element of vector 0 inside the head
+    int offset;   // of vector 0 inside an (H, D) row
+};
+
+__device__ inline Lane this_lane() {
+    const int lane = threadIdx.x % 32;
+    Lane me;
+    me.row_slot = lane / SLOT_LANES;
+    me.edge_slot = lane / ROW_LANES % S;
+    me.head = static_cast<int>(blockIdx.y) / SLICES * HPW + lane / P % HPW;
+    me.element = static_cast<int>(blockIdx.y) % SLICES * SLICE + lane % P * V;
+    me.offset = me.head * D + me.element;
+    return me;
+}
+
+// The same lane on another slice of its head.
+__device__ inline Lane on_slice(Lane me, int slice) {
+    me.element += slice * SLICE;
+    me.offset += slice * SLICE;
+    return me;
+}
+
+__device__ inline bool owns(const Lane& me, int k) {
+    return EVEN || (me.head < H && me.element + k * P * V < D);
+}
+
+__device__ inline bool owns_head(const Lane& me) {
+    return H % HPW == 0 || me.head < H;
+}
+
+// The lane's K vectors of row `row` of an (N, H, D) array; vectors it does not own read as zero.
+__device__ inline void load_row(const scalar_t* __restrict__ array, int64_t row, const Lane& me, bool live,
+                                packet_t (&packets)[K]) {
+    const scalar_t* from = array + row * (H * D) + me.offset;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+        packets[k] = packet_t{};
+        if (live && owns(me, k)) {
+            packets[k] = load_packet(from + k * P * V);
+        }
+    }
+}
+
+__device__ inline void load_row(const scalar_t* __restrict__ array, int64_t row, const Lane& me, bool live,
+                                acc_t (&values)[K][V]) {
+    packet_t packets[K];
+    load_row(array, row, me, live, packets);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+            values[k][v] = element(packets[k], v);
+        }
+    }
+}
+
+// Sum over the P lanes of a head; every lane gets it.
+__device__ inline acc_t sum_over_head(acc_t x) {
+#pragma unroll
+    for (int step = P / 2; step > 0; step /= 2) {
+        x += __shfl_xor_sync(FULL_WARP, x, step);
+    }
+    return x;
+}
+
+// Sum, or largest, over the S edge slots of a row; every lane gets it.
+__device__ inline acc_t sum_over_slots(acc_t x) {
+#pragma unroll
+    for (int slot = 1; slot < S; slot *= 2) {
+        x += __shfl_xor_sync(FULL_WARP, x, slot * ROW_LANES);
+    }
+    return x;
+}
+
+__device__ inline acc_t largest_over_slots(acc_t x) {
+#pragma unroll
+    for (int slot = 1; slot < S; slot *= 2) {
+        x = largest(x, __shfl_xor_sync(FULL_WARP, x, slot * ROW_LANES));
+    }
+    return x;
+}
+
+// Sum K vectors over the edge slots of a row, each slot keeping a share of the vectors: while the
+// number N of vectors left is even, two slots swap halves, which costs half of what a full exchange
+// would. Afterwards x[0..OWNED-1] are the vectors first_owned(..) onward.
+template <int STEP, int N>
+__device__ inline void scatter_over_slots(const Lane& me, acc_t (&x)[K][V]) {
+    if constexpr ((1 << STEP) < S) {
+        constexpr int partner = ROW_LANES << STEP;
+        if constexpr (N % 2 == 0) {
+            const bool upper = (me.edge_slot >> STEP) & 1;
+#pragma unroll
+            for (int k = 0; k < N / 2; ++k) {
+#pragma unroll
+                for (int v = 0; v < V; ++v) {
+                    const acc_t keep = upper ? x[k + N / 2][v] : x[k][v];
+                    const acc_t give = upper ? x[k][v] : x[k + N / 2][v];
+                    x[k][v] = keep + __shfl_xor_sync(FULL_WARP, give, partner);
+                }
+            }
+            scatter_over_slots<STEP + 1, N / 2>(me, x);
+        } else {
+#pragma unroll
+            for (int k = 0; k < N; ++k) {
+#pragma unroll
+                for (int v = 0; v < V; ++v) {
+                    x[k][v] += __shfl_xor_sync(FULL_WARP, x[k][v], partner);
+                }
+            }
+            scatter_over_slots<STEP + 1, N>(me, x);
+        }
+    }
+}
+
+constexpr int count_halvings(int n, int slots) {
+    return slots > 1 && n % 2 == 0 ? 1 + count_halvings(n / 2, slots / 2) : 0;
+}
+constexpr int HALVINGS = count_halvings(K, S);
+constexpr int OWNED = K >> HALVINGS;
+
+__device__ inline int first_owned(const Lane& me) {
+    int first = 0;
+#pragma unroll
+    for (int step = 0; step < HALVINGS; ++step) {
+        first += ((me.edge_slot >> step) & 1) * (K >> (step + 1));
+    }
+    return first;
+}
+
+// Slots beyond those that split the vectors hold copies: one of them writes.
+__device__ inline bool is_writer(const Lane& me) {
+    return (me.edge_slot >> HALVINGS) == 0;
+}

@@ -1,0 +1,125 @@
+// rows.cuh: which rows of the adjacency a warp walks, and how it walks the edges of one row.
+//
+// Blocks [0, chunk_blocks) take pieces of long rows, one piece a row slot; the blocks after them take
+// `rows_per_slot` consecutive whole rows a slot and skip the long ones. Pieces go first, since they
+// are the longest units; whole rows stay in stored order, which is what keeps neighbours in L2.
+// Prelude: index_t, WARPS, R, S, U
+#pragma once
+
+#include "lanes.cuh"
+
+struct Adjacency {
+    const index_t* __restrict__ indptr;        // (num_rows + 1)
+    const index_t* __restrict__ indices;       // (E), column of each position
+    const index_t* __restrict__ chunk_rows;    // (num_chunks), row of each piece
+    const index_t* __restrict__ chunk_begins;  // (num_chunks), first position of each piece
+    int64_t num_rows;
+    int64_t num_chunks;
+    int64_t chunk_size;
+    int64_t rows_per_slot;
+};
+
+struct Unit {
+    int64_t row;    // -1: nothing to do, but stay for the warp's shuffles
+    int64_t chunk;  // -1: a whole row
+    index_t begin;
+    index_t end;
+};
+
+constexpr int SLOTS_PER_BLOCK = WARPS * R;
+
+__device__ inline int64_t count_chunk_blocks(const Adjacency& adj) {
+    return (adj.num_chunks + SLOTS_PER_BLOCK - 1) / SLOTS_PER_BLOCK;
+}
+
+// Call body(unit) for every unit of this warp's slots, all 32 lanes together.
+template <class Body>
+__device__ inline void for_each_unit(const Adjacency& adj, const Lane& me, Body body) {
+    const int slot = static_cast<int>(threadIdx.x) / 32 * R + me.row_slot;
+    const int64_t chunk_blocks = count_chunk_blocks(adj);
+    if (blockIdx.x < chunk_blocks) {
+        const int64_t chunk = static_cast<int64_t>(blockIdx.x) * SLOTS_PER_BLOCK + slot;
+        Unit unit{-1, -1, 0, 0};
+        if (chunk < adj.num_chunks) {
+            unit.row = adj.chunk_rows[chunk];
+            unit.chunk = chunk;
+            unit.begin = adj.chunk_begins[chunk];
+            const int64_t row_end = adj.indptr[unit.row + 1];
+            const int64_t piece_end = unit.begin + adj.chunk_size;
+            unit.end = static_cast<index_t>(piece_end < row_end ? piece_end : row_end);
+        }
+        body(unit);
+        return;
+    }
+    const int64_t first =
+        ((static_cast<int64_t>(blockIdx.x) - chunk_blocks) * SLOTS_PER_BLOCK + slot) * adj.rows_per_slot;
+    // A long row is one with more than two pieces' worth of edges; without pieces there is none.
+    const int64_t longest = adj.num_chunks > 0 ? 2 * adj.chunk_size : 0x7fffffffffffffffLL;
+    const int64_t last_row = adj.num_rows;
+    index_t begin = first < last_row ? adj.indptr[first] : 0;
+    for (int64_t i = 0; i < adj.rows_per_slot; ++i) {
+        const int64_t row = first + i;
+        Unit unit{-1, -1, 0, 0};
+        if (row < last_row) {
+            const index_t end = adj.indptr[row + 1];
+            if (end - begin <= longest) {
+                unit = Unit{row, -1, begin, end};
+            }
+            begin = end;
+        }
+        if (R > 1 || unit.row >= 0) {
+            body(unit);
+        }
+    }
+}
+
+struct full_group {
+    static constexpr bool value = true;
+};
+struct part_group {
+    static constexpr bool value = false;
+};
+
+// Walk the edges of a unit in groups of S * U, U of them per lane. fetch(position) reads the id that
+// leads to the operand (a column, an edge id); it is issued one group ahead. body(kind, ids, position,
+// live) gets U ids; edge u of this lane stands at position + u * S, and edges u >= live exist in no slot
+// of the warp. In a full_group every edge exists.
+template <class Fetch, class Body>
+__device__ inline void for_each_group(const Unit& unit, const Lane& me, Fetch fetch, Body body) {
+    constexpr int GROUP = S * U;
+    const index_t length = unit.end - unit.begin;
+    index_t shortest = length;
+    index_t longest = length;
+#pragma unroll
+    for (int step = SLOT_LANES; step < 32; step *= 2) {
+        const index_t other_short = __shfl_xor_sync(FULL_WARP, shortest, step);
+        const index_t other_long = __shfl_xor_sync(FULL_WARP, longest, step);
+        shortest = other_short < shortest ? other_short : shortest;
+        longest = other_long > longest ? other_long : longest;
+    }
+    index_t ids[U];
+    index_t position = unit.begin + me.edge_slot;
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        ids[u] = position + u * S < unit.end ? fetch(position + u * S) : 0;
+    }
+    for (index_t done = 0; done < longest; done += GROUP) {
+        index_t next[U];
+#pragma unroll
+        for (int u = 0; u < U; ++u) {
+            const index_t ahead = position + GROUP + u * S;
+            next[u] = ahead < unit.end ? fetch(ahead) : 0;
+        }
+        if (done + GROUP <= shortest) {
+            body(full_group{}, ids, position, U);
+        } else {
+            const index_t left = (longest - done + S - 1) / S;
+            body(part_group{}, ids, position, left < U ? static_cast<int>(left) : U);
+        }
+#pragma unroll
+        for (int u = 0; u < U; ++u) {
+            ids[u] = next[u];
+        }
+        position += GROUP;
+    }
+}

@@ -1,0 +1,88 @@
+// scalar.cuh: storage types, their conversion to arithmetic types, and fixed-width integers.
+// NVRTC brings no headers and the CUDA half headers are not always installed, so the two 16-bit types
+// are defined here; arithmetic always happens in acc_t (float, or double for double storage).
+// Prelude: scalar_t, acc_t, index_t
+#pragma once
+
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+
+struct half_t {
+    uint16_t bits;
+};
+
+struct bfloat16_t {
+    uint16_t bits;
+};
+
+__device__ inline float to_acc(float x) {
+    return x;
+}
+
+__device__ inline double to_acc(double x) {
+    return x;
+}
+
+__device__ inline float to_acc(half_t x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+__device__ inline float to_acc(bfloat16_t x) {
+    return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
+}
+
+__device__ inline void from_acc(float x, float& y) {
+    y = x;
+}
+
+__device__ inline void from_acc(double x, double& y) {
+    y = x;
+}
+
+__device__ inline void from_acc(float x, half_t& y) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+}
+
+// Round to nearest even by hand: the conversion instruction does not exist before sm_80.
+__device__ inline void from_acc(float x, bfloat16_t& y) {
+    const uint32_t bits = __float_as_uint(x);
+    const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    y.bits = static_cast<uint16_t>((x == x ? rounded : bits | 0x400000u) >> 16);
+}
+
+__device__ inline float fast_exp2(float x) {
+    return exp2f(x);
+}
+
+__device__ inline double fast_exp2(double x) {
+    return exp2(x);
+}
+
+__device__ inline float largest(float a, float b) {
+    return fmaxf(a, b);
+}
+
+__device__ inline double largest(double a, double b) {
+    return fmax(a, b);
+}
+
+__device__ inline float magnitude(float x) {
+    return fabsf(x);
+}
+
+__device__ inline double magnitude(double x) {
+    return fabs(x);
+}
+
+// log2(e): scores are kept in base 2, so that an exponential is one instruction.
+constexpr acc_t LOG2E = static_cast<acc_t>(1.4426950408889634073599);
+constexpr acc_t LN2 = static_cast<acc_t>(0.6931471805599453094172);
+
+// Minus infinity without <limits>.
+__device__ inline acc_t minus_infinity() {
+    return static_cast<acc_t>(-__int_as_float(0x7f800000));
+}

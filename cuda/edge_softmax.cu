@@ -1,0 +1,177 @@
+// edge_softmax.cu: softmax of edge scores over the edges of each row.
+//   out[e,h] = exp(score[e,h] - lse[v,h]),  lse[v,h] = log sum_e exp(score[e,h]),  e in row v
+//   grad_score[e,h] = out[e,h] * (grad_out[e,h] - sum_e' out[e',h] grad_out[e',h])
+// A slot of lanes owns a row: HPW heads side by side, S edges at a time. It walks the row twice, once
+// for the row's statistic and once to write. A piece of a long row stops after its statistic; merge.cu
+// combines the pieces and the *_long kernels write. Rows without edges own no output.
+// Prelude: scalar_t, acc_t, index_t, H, D = V = P = K = SLICES = 1, HPW, S, R, U, WARPS, MIN_BLOCKS,
+//   PERMUTED (eids given)
+#include "common/rows.cuh"
+
+static_assert(D == 1 && V == 1 && P == 1 && K == 1 && SLICES == 1, "a score is one number a head");
+
+struct EdgeIds {
+    const index_t* __restrict__ eids;
+
+    __device__ index_t operator()(index_t position) const {
+        return PERMUTED ? eids[position] : position;
+    }
+};
+
+// Call write(offset of (edge, head)) for this lane's edges of the unit.
+template <class Write>
+__device__ inline void for_each_score(const Unit& unit, const Lane& me, const EdgeIds& edge_id, Write write) {
+    if (!owns_head(me)) {
+        return;
+    }
+#pragma unroll 4
+    for (index_t at = unit.begin + me.edge_slot; at < unit.end; at += S) {
+        write(static_cast<int64_t>(edge_id(at)) * H + me.head);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softmax_forward(
+    const scalar_t* __restrict__ score,        // (E, H), edge-id order
+    const index_t* __restrict__ eids,          // (E), position -> edge id
+    const index_t* __restrict__ indptr,        // (N + 1)
+    const index_t* __restrict__ indices,       // (E), not read
+    const index_t* __restrict__ chunk_rows,    // (num_chunks)
+    const index_t* __restrict__ chunk_begins,  // (num_chunks)
+    const int64_t num_rows,
+    const int64_t num_chunks,
+    const int64_t chunk_size,
+    const int64_t rows_per_slot,
+    // outputs
+    scalar_t* __restrict__ out,        // (E, H), edge-id order
+    acc_t* __restrict__ part_state) {  // (num_chunks, H, 2), base-2 maximum and total
+    const Adjacency adj{indptr, indices, chunk_rows, chunk_begins, num_rows, num_chunks, chunk_size, rows_per_slot};
+    const Lane me = this_lane();
+    const EdgeIds edge_id{eids};
+
+    for_each_unit(adj, me, [&](const Unit& unit) {
+        acc_t top = minus_infinity();
+        acc_t total = 0;
+        for_each_group(unit, me, edge_id, [&](auto kind, const index_t(&ids)[U], index_t position, int live) {
+            constexpr bool full = decltype(kind)::value;
+            acc_t x[U];
+            acc_t higher = top;
+#pragma unroll
+            for (int u = 0; u < U; ++u) {
+                const bool exists = owns_head(me) && (full || position + u * S < unit.end);
+                x[u] = exists ? LOG2E * to_acc(score[static_cast<int64_t>(ids[u]) * H + me.head])
+                              : minus_infinity();
+                higher = largest(higher, x[u]);
+            }
+            const acc_t base = higher == minus_infinity() ? static_cast<acc_t>(0) : higher;
+            total *= fast_exp2(top - base);
+            top = higher;
+#pragma unroll
+            for (int u = 0; u < U; ++u) {
+                total += fast_exp2(x[u] - base);
+            }
+        });
+        const acc_t highest = largest_over_slots(top);
+        const acc_t base = highest == minus_infinity() ? static_cast<acc_t>(0) : highest;
+        total = sum_over_slots(total * fast_exp2(top - base));
+        if (unit.chunk >= 0) {
+            if (me.edge_slot == 0 && owns_head(me)) {
+                acc_t* at = part_state + (unit.chunk * H + me.head) * 2;
+                at[0] = highest;
+                at[1] = total;
+            }
+            return;
+        }
+        // Dividing by the total keeps more digits than subtracting its logarithm.
+        const acc_t inverse = 1 / total;
+        for_each_score(unit, me, edge_id, [&](int64_t at) {
+            from_acc(fast_exp2(LOG2E * to_acc(score[at]) - base) * inverse, out[at]);
+        });
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softmax_forward_long(
+    const scalar_t* __restrict__ score,        // (E, H), edge-id order
+    const acc_t* __restrict__ lse,             // (N, H), base 2
+    const index_t* __restrict__ eids,          // (E), position -> edge id
+    const index_t* __restrict__ indptr,        // (N + 1)
+    const index_t* __restrict__ indices,       // (E), not read
+    const index_t* __restrict__ chunk_rows,    // (num_chunks)
+    const index_t* __restrict__ chunk_begins,  // (num_chunks)
+    const int64_t num_rows,
+    const int64_t num_chunks,
+    const int64_t chunk_size,
+    const int64_t rows_per_slot,
+    // outputs
+    scalar_t* __restrict__ out) {  // (E, H), edge-id order
+    const Adjacency adj{indptr, indices, chunk_rows, chunk_begins, num_rows, num_chunks, chunk_size, rows_per_slot};
+    const Lane me = this_lane();
+    const EdgeIds edge_id{eids};
+    for_each_unit(adj, me, [&](const Unit& unit) {
+        const acc_t row_lse = unit.row >= 0 && owns_head(me) ? lse[unit.row * H + me.head] : 0;
+        for_each_score(unit, me, edge_id, [&](int64_t at) {
+            from_acc(fast_exp2(LOG2E * to_acc(score[at]) - row_lse), out[at]);
+        });
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softmax_backward(
+    const scalar_t* __restrict__ out,          // (E, H), edge-id order
+    const scalar_t* __restrict__ grad_out,     // (E, H), edge-id order
+    const index_t* __restrict__ eids,          // (E), position -> edge id
+    const index_t* __restrict__ indptr,        // (N + 1)
+    const index_t* __restrict__ indices,       // (E), not read
+    const index_t* __restrict__ chunk_rows,    // (num_chunks)
+    const index_t* __restrict__ chunk_begins,  // (num_chunks)
+    const int64_t num_rows,
+    const int64_t num_chunks,
+    const int64_t chunk_size,
+    const int64_t rows_per_slot,
+    // outputs
+    scalar_t* __restrict__ grad_score,  // (E, H), edge-id order
+    acc_t* __restrict__ part_inner) {   // (num_chunks, H), sum of out * grad_out of each piece
+    const Adjacency adj{indptr, indices, chunk_rows, chunk_begins, num_rows, num_chunks, chunk_size, rows_per_slot};
+    const Lane me = this_lane();
+    const EdgeIds edge_id{eids};
+
+    for_each_unit(adj, me, [&](const Unit& unit) {
+        acc_t inner = 0;
+        for_each_score(unit, me, edge_id,
+                       [&](int64_t at) { inner += to_acc(out[at]) * to_acc(grad_out[at]); });
+        inner = sum_over_slots(inner);
+        if (unit.chunk >= 0) {
+            if (me.edge_slot == 0 && owns_head(me)) {
+                part_inner[unit.chunk * H + me.head] = inner;
+            }
+            return;
+        }
+        for_each_score(unit, me, edge_id, [&](int64_t at) {
+            from_acc(to_acc(out[at]) * (to_acc(grad_out[at]) - inner), grad_score[at]);
+        });
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softmax_backward_long(
+    const scalar_t* __restrict__ out,          // (E, H), edge-id order
+    const scalar_t* __restrict__ grad_out,     // (E, H), edge-id order
+    const acc_t* __restrict__ inner,           // (N, H), sum of out * grad_out of each long row
+    const index_t* __restrict__ eids,          // (E), position -> edge id
+    const index_t* __restrict__ indptr,        // (N + 1)
+    const index_t* __restrict__ indices,       // (E), not read
+    const index_t* __restrict__ chunk_rows,    // (num_chunks)
+    const index_t* __restrict__ chunk_begins,  // (num_chunks)
+    const int64_t num_rows,
+    const int64_t num_chunks,
+    const int64_t chunk_size,
+    const int64_t rows_per_slot,
+    // outputs
+    scalar_t* __restrict__ grad_score) {  // (E, H), edge-id order
+    const Adjacency adj{indptr, indices, chunk_rows, chunk_begins, num_rows, num_chunks, chunk_size, rows_per_slot};
+    const Lane me = this_lane();
+    const EdgeIds edge_id{eids};
+    for_each_unit(adj, me, [&](const Unit& unit) {
+        const acc_t row_inner = unit.row >= 0 && owns_head(me) ? inner[unit.row * H + me.head] : 0;
+        for_each_score(unit, me, edge_id, [&](int64_t at) {
+            from_acc(to_acc(out[at]) * (to_acc(grad_out[at]) - row_inner), grad_score[at]);
+        });
+    });
+}

@@ -1,0 +1,80 @@
+// sddmm.cu: one dot product an edge and head, between the rows of its two ends.
+//   out[e,h] = src_scale[u] * dst_scale[v] * sum_d feat_src[u,h,d] * feat_dst[v,h,d],  e = (u -> v)
+// It is the gradient to the edge weights of spmm.cu. A slot of lanes owns a row v, keeps feat_dst[v] in
+// registers and gathers one row an edge; every edge is written once, so pieces of rows need no merge.
+// Heads wider than a slice are walked in LOOPS steps, the row's own slice coming from L1 each time.
+// Prelude: scalar_t, acc_t, index_t, H, D, V, P, HPW, K, S, R, U, SLICES (1), LOOPS, WARPS, MIN_BLOCKS,
+//   PERMUTED (eids given), SRC_SCALE, DST_SCALE, MEAN
+#include "common/rows.cuh"
+
+static_assert(SLICES == 1, "a dot product needs the whole head");
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) sddmm(
+    const scalar_t* __restrict__ feat_src,     // (N_src, H, D)
+    const scalar_t* __restrict__ feat_dst,     // (N_dst, H, D)
+    const acc_t* __restrict__ src_scale,       // (N_src)
+    const acc_t* __restrict__ dst_scale,       // (N_dst)
+    const index_t* __restrict__ eids,          // (E), position -> edge id
+    const index_t* __restrict__ indptr,        // (N_dst + 1)
+    const index_t* __restrict__ indices,       // (E), source of each position
+    const index_t* __restrict__ chunk_rows,    // (num_chunks)
+    const index_t* __restrict__ chunk_begins,  // (num_chunks)
+    const int64_t num_rows,
+    const int64_t num_chunks,
+    const int64_t chunk_size,
+    const int64_t rows_per_slot,
+    // outputs
+    scalar_t* __restrict__ out) {  // (E, H), edge-id order
+    const Adjacency adj{indptr, indices, chunk_rows, chunk_begins, num_rows, num_chunks, chunk_size, rows_per_slot};
+    const Lane me = this_lane();
+
+    for_each_unit(adj, me, [&](const Unit& unit) {
+        acc_t target[K][V];
+        load_row(feat_dst, unit.row, me, unit.begin < unit.end, target);
+        acc_t scale = DST_SCALE && unit.row >= 0 ? dst_scale[unit.row] : static_cast<acc_t>(1);
+        if (MEAN && unit.begin < unit.end) {
+            scale /= static_cast<acc_t>(indptr[unit.row + 1] - indptr[unit.row]);
+        }
+        const auto fetch = [&](index_t position) { return indices[position]; };
+        for_each_group(unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
+            constexpr bool full = decltype(kind)::value;
+            acc_t dots[U] = {};
+            for (int slice = 0; slice < LOOPS; ++slice) {
+                const Lane here = on_slice(me, slice);
+                packet_t rows[U][K];
+#pragma unroll
+                for (int u = 0; u < U; ++u) {
+                    load_row(feat_src, cols[u], here, full || position + u * S < unit.end, rows[u]);
+                }
+                if (LOOPS > 1) {
+                    load_row(feat_dst, unit.row, here, unit.begin < unit.end, target);
+                }
+#pragma unroll
+                for (int u = 0; u < U; ++u) {
+#pragma unroll
+                    for (int k = 0; k < K; ++k) {
+#pragma unroll
+                        for (int v = 0; v < V; ++v) {
+                            dots[u] += element(rows[u][k], v) * target[k][v];
+                        }
+                    }
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < U; ++u) {
+                if (!full && u >= live) {
+                    continue;
+                }
+                acc_t dot = sum_over_head(dots[u]) * scale;
+                const index_t at = position + u * S;
+                if (me.element == 0 && owns_head(me) && (full || at < unit.end)) {
+                    if (SRC_SCALE) {
+                        dot *= __ldg(src_scale + cols[u]);
+                    }
+                    const int64_t edge = PERMUTED ? eids[at] : at;
+                    from_acc(dot, out[edge * H + me.head]);
+                }
+            }
+        });
+    });
+}

@@ -1,0 +1,110 @@
+"""Launch compiled kernels on torch's current stream with arguments of the declared types."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_flash.kernels.jit import KernelKey, compile_module
+
+Argument = Tensor | int | float | None
+
+
+def _pointer(value: Argument) -> int:
+    return 0 if value is None else value.data_ptr()  # type: ignore[union-attr]
+
+
+# A bare Python number would travel as int64 or double, whatever the kernel declares.
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "pointer": _pointer,
+    "int64_t": np.int64,
+    "long long": np.int64,
+    "int": np.int32,
+    "float": np.float32,
+    "double": np.float64,
+}
+
+
+class Kernel:
+    """One entry point of one module on one device.
+
+    Parameters
+    ----------
+    key : KernelKey
+        Module to compile.
+    entry : str
+        Name of the ``extern "C"`` function.
+    device_index : int
+        CUDA device to load it on.
+    """
+
+    __slots__ = ("_convert", "_device_index", "_function", "entry", "key")
+
+    def __init__(self, key: KernelKey, entry: str, device_index: int) -> None:
+        self.key = key
+        self.entry = entry
+        self._device_index = device_index
+        self._convert = tuple(_CONVERT[kind] for kind in key.parameters()[entry])
+        with torch.cuda.device(device_index):
+            module = compile_module(key, device_index)
+            self._function = module.get_function(entry).kernel
+
+    def __call__(self, grid: tuple[int, ...], threads: int, *arguments: Argument) -> None:
+        """Launch on torch's current stream of the kernel's device; nothing is synchronised.
+
+        Parameters
+        ----------
+        grid : tuple of int
+            Blocks along x and y. An empty grid launches nothing.
+        threads : int
+            Threads a block.
+        *arguments : torch.Tensor, int, float or None
+            In the order of the kernel's declaration; None is a null pointer.
+        """
+        if 0 in grid:
+            return  # CuPy would silently launch one block
+        typed = tuple(
+            [convert(value) for convert, value in zip(self._convert, arguments, strict=True)]
+        )
+        if torch.cuda.current_device() == self._device_index:
+            self._launch(grid, threads, typed)
+        else:
+            with torch.cuda.device(self._device_index):
+                self._launch(grid, threads, typed)
+
+    def _launch(self, grid: tuple[int, ...], threads: int, typed: tuple[Any, ...]) -> None:
+        stream = torch.cuda.current_stream(self._device_index).cuda_stream
+        self._function(grid, (threads,), typed, stream=_external_stream(stream))
+
+
+@functools.lru_cache(maxsize=256)
+def _external_stream(pointer: int) -> Any:
+    import cupy
+
+    return cupy.cuda.ExternalStream(pointer)
+
+
+@functools.cache
+def get_kernel(key: KernelKey, entry: str, device_index: int) -> Kernel:
+    """The kernel for a key, compiled on first use and kept for the process.
+
+    Parameters
+    ----------
+    key : KernelKey
+        Module.
+    entry : str
+        Entry point.
+    device_index : int
+        CUDA device.
+
+    Returns
+    -------
+    Kernel
+        Ready to launch.
+    """
+    return Kernel(key, entry, device_index)

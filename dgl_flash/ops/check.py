@@ -1,0 +1,84 @@
+"""Argument checks shared by the ops. Each failure names op, argument, expected, got, remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def tensor(op: str, name: str, value: object) -> None:
+    """Raise unless ``value`` is a strided floating-point tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{op}: expected `{name}` to be a torch.Tensor, got {type(value).__name__}; "
+            f"pass the features as one tensor"
+        )
+    if value.layout != torch.strided:
+        raise ValueError(
+            f"{op}: expected `{name}` to be a dense tensor, got layout {value.layout}; "
+            f"pass {name}.to_dense()"
+        )
+    if value.dtype not in FLOATS:
+        raise TypeError(
+            f"{op}: expected `{name}` of dtype float64, float32, float16 or bfloat16, "
+            f"got {value.dtype}; pass {name}.float()"
+        )
+
+
+def same_as(op: str, name: str, value: Tensor, like_name: str, like: Tensor) -> None:
+    """Raise unless ``value`` has the dtype and device of ``like``."""
+    if value.dtype != like.dtype:
+        raise TypeError(
+            f"{op}: expected `{name}` of dtype {like.dtype} like `{like_name}`, "
+            f"got {value.dtype}; pass {name}.to({like.dtype})"
+        )
+    if value.device != like.device:
+        raise ValueError(
+            f"{op}: expected `{name}` on {like.device} like `{like_name}`, "
+            f"got {value.device}; pass {name}.to('{like.device}')"
+        )
+
+
+def shape(op: str, name: str, value: Tensor, expected: Sequence[int | None], spelled: str) -> None:
+    """Raise unless the sizes of ``value`` are ``expected`` (None matches any size)."""
+    fits = value.dim() == len(expected) and all(
+        want is None or want == got for want, got in zip(expected, value.shape, strict=True)
+    )
+    if fits:
+        return
+    wanted = ", ".join("*" if size is None else str(size) for size in expected)
+    got = tuple(value.shape)
+    hint = f"pass {name}.reshape({wanted})"
+    for axis, size in enumerate(got):
+        if size == 1 and got[:axis] + got[axis + 1 :] == tuple(expected):
+            hint = f"pass {name}.squeeze({axis})"
+    if value.dim() != len(expected) and value.numel() == 0:
+        hint = "check the layer that made it"
+    if len(got) == len(expected) and expected[0] is not None and got[0] != expected[0]:
+        hint = "one row a node is needed: is this the feature of another graph or side?"
+    raise ValueError(f"{op}: expected `{name}` of shape {spelled} = ({wanted}), got {got}; {hint}")
+
+
+def device(feat: object) -> torch.device | None:
+    """Device of the features; None for what is no tensor, which a later check reports."""
+    return feat.device if isinstance(feat, Tensor) else None
+
+
+def autocast(*values: Any) -> tuple[Any, ...]:
+    """Cast every floating-point tensor alike when autocast is on for the device of the first.
+
+    Casting one operand only is the classic mistake: the kernels want one dtype. As in torch,
+    float64 is left alone.
+    """
+    first = device(values[0])
+    if first is None or not torch.is_autocast_enabled(first.type):
+        return values
+    dtype = torch.get_autocast_dtype(first.type)
+    return tuple(
+        v.to(dtype) if isinstance(v, Tensor) and v.dtype in FLOATS[1:] else v for v in values
+    )

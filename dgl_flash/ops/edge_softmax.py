@@ -1,0 +1,236 @@
+"""Softmax of edge scores over the edges that share an end."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from dgl_flash import reference
+from dgl_flash.errors import dgl_error
+from dgl_flash.kernels.jit import accumulator
+from dgl_flash.kernels.memory import empty
+from dgl_flash.ops import check
+from dgl_flash.ops.choose import edge_softmax_layout
+from dgl_flash.ops.dispatch import use_kernel
+from dgl_flash.ops.rows import RowLaunch, packed, plan_rows
+from dgl_flash.structure import GraphStructure, structure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ALL = "__ALL__"  # DGL's own spelling of "every edge"
+FILE = "edge_softmax.cu"
+
+
+def _plan(struct: GraphStructure, score: Tensor) -> RowLaunch:
+    adj = struct.in_adj
+    layout = edge_softmax_layout(adj, score.shape[1], score.dtype.itemsize)
+    return plan_rows(adj, layout, score.shape[1], 1)
+
+
+def _forward(struct: GraphStructure, score: Tensor) -> Tensor:
+    """Softmax of (E, H) scores."""
+    rows = _plan(struct, score)
+    dtype = score.dtype
+    out = empty(tuple(score.shape), dtype, score.device)
+    part_state = rows.part(dtype, score.shape[1], 2)
+    kernel = rows.kernel(FILE, "edge_softmax_forward", dtype, **_flags(rows))
+    kernel(
+        rows.grid,
+        rows.layout.threads,
+        score,
+        rows.adjacency.eids,
+        *rows.arguments(),
+        out,
+        part_state,
+    )
+    if rows.plan is not None:
+        lse = empty((struct.num_dst, score.shape[1]), accumulator(dtype), score.device)
+        rows.merge_softmax(None, part_state, None, lse)
+        kernel = rows.kernel(FILE, "edge_softmax_forward_long", dtype, **_flags(rows))
+        kernel(
+            rows.chunk_grid,
+            rows.layout.threads,
+            score,
+            lse,
+            rows.adjacency.eids,
+            *rows.arguments(),
+            out,
+        )
+    return out
+
+
+def _backward(struct: GraphStructure, out: Tensor, grad_out: Tensor) -> Tensor:
+    """Gradient of (E, H) scores from the softmax and its gradient."""
+    rows = _plan(struct, out)
+    dtype = out.dtype
+    grad_score = empty(tuple(out.shape), dtype, out.device)
+    part_inner = rows.part(dtype, out.shape[1])
+    kernel = rows.kernel(FILE, "edge_softmax_backward", dtype, **_flags(rows))
+    kernel(
+        rows.grid,
+        rows.layout.threads,
+        out,
+        grad_out,
+        rows.adjacency.eids,
+        *rows.arguments(),
+        grad_score,
+        part_inner,
+    )
+    if rows.plan is not None:
+        inner = empty((struct.num_dst, out.shape[1]), accumulator(dtype), out.device)
+        rows.merge_sum(part_inner, inner)
+        kernel = rows.kernel(FILE, "edge_softmax_backward_long", dtype, **_flags(rows))
+        kernel(
+            rows.chunk_grid,
+            rows.layout.threads,
+            out,
+            grad_out,
+            inner,
+            rows.adjacency.eids,
+            *rows.arguments(),
+            grad_score,
+        )
+    return grad_score
+
+
+def _flags(rows: RowLaunch) -> dict[str, int]:
+    return {"PERMUTED": rows.adjacency.eids is not None}
+
+
+class EdgeSoftmaxFunction(Function):
+    """Saves the softmax only."""
+
+    @staticmethod
+    def forward(ctx: Any, struct: GraphStructure, score: Tensor) -> Tensor:
+        """Run the kernel on (E, H) scores."""
+        out = _forward(struct, packed(score))
+        ctx.struct = struct
+        ctx.save_for_backward(score, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
+        """Run the kernel, or differentiate the reference when a graph of it is wanted."""
+        score, out = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            again = score.view_as(score)
+            result = reference.edge_softmax(ctx.struct, again)
+            (grad,) = torch.autograd.grad(result, again, grad_out, create_graph=True)
+        else:
+            grad = _backward(ctx.struct, out, packed(grad_out))
+        return (
+            None,  # struct
+            grad,  # score
+        )
+
+
+def _softmax(struct: GraphStructure, logits: Tensor) -> Tensor:
+    if not use_kernel("edge_softmax", logits.device, kernels=("edge_softmax_forward",)):
+        return reference.edge_softmax(struct, logits)
+    if logits.numel() == 0:
+        return logits.clone()
+    score = logits.reshape(struct.num_edges, math.prod(logits.shape[1:]))
+    return EdgeSoftmaxFunction.apply(struct, score).reshape(logits.shape)
+
+
+def _check_logits(logits: Tensor, num_edges: int) -> None:
+    check.tensor("edge_softmax", "logits", logits)
+    if logits.dim() == 0 or logits.shape[0] != num_edges:
+        raise ValueError(
+            f"edge_softmax: expected `logits` of shape (E, *) = ({num_edges}, *), "
+            f"got {tuple(logits.shape)}; one row an edge is needed, or pass `eids` for a subset"
+        )
+
+
+def _check_eids(eids: Any, struct: GraphStructure) -> Tensor:
+    eids = torch.as_tensor(eids, device=struct.device)
+    if eids.dtype not in (torch.int32, torch.int64) or eids.dim() != 1:
+        raise TypeError(
+            f"edge_softmax: expected `eids` to be a 1-D tensor of int32 or int64, "
+            f"got {tuple(eids.shape)} of {eids.dtype}; pass edge ids, e.g. torch.where(mask)[0]"
+        )
+    if eids.numel() and not bool(((eids >= 0) & (eids < struct.num_edges)).all()):
+        raise ValueError(
+            f"edge_softmax: expected `eids` in [0, {struct.num_edges}), got values from "
+            f"{int(eids.min())} to {int(eids.max())}; are they ids of another graph?"
+        )
+    return eids
+
+
+def edge_softmax(graph: Any, logits: Any, eids: Any = ALL, norm_by: str = "dst") -> Any:
+    r"""Normalise edge scores over the in-edges of each destination, or the out-edges of each source.
+
+    .. math::
+        a_{eh} = \frac{\exp z_{eh}}{\sum_{e' \in \mathrm{in}(v)} \exp z_{e'h}}, \qquad e = (u \to v)
+
+    Parameters
+    ----------
+    graph : DGLGraph, DGLBlock, dgl_flash.Graph or GraphStructure
+        Graph on any device. With several edge types, ``logits`` is a dict and edges of all types
+        that share a node are normalised together.
+    logits : torch.Tensor or dict of torch.Tensor
+        :math:`z`, shape (E, \*) in edge-id order, float64, float32, float16 or bfloat16; or a dict
+        from edge type to such a tensor.
+    eids : torch.Tensor, optional
+        Edge ids that ``logits`` belongs to; the softmax runs over these edges only. Default: all.
+    norm_by : {"dst", "src"}
+        Which end the edges are grouped by.
+
+    Returns
+    -------
+    torch.Tensor or dict of torch.Tensor
+        Shape and order of ``logits``.
+
+    Raises
+    ------
+    TypeError
+        When ``graph`` is no graph or ``logits`` no floating-point tensor.
+    ValueError
+        When ``logits`` does not have one row an edge, or an edge id is out of range.
+    DGLError
+        When ``norm_by`` is unknown.
+
+    Notes
+    -----
+    Fused path: on CUDA one kernel computes the row statistics and writes the result (rows longer than
+    a few hundred edges are cut, merged and written by two more launches), one more does the
+    backward; no atomics, bit-equal from run to run. The CPU and second-order gradients take the
+    reference path.
+    """
+    if norm_by not in ("dst", "src"):
+        raise dgl_error(f'edge_softmax: expected `norm_by` to be "dst" or "src", got {norm_by!r}')
+    if isinstance(logits, dict):
+        return _hetero_softmax(graph, logits, norm_by)
+    struct = structure(graph, check.device(logits), op="edge_softmax")
+    (logits,) = check.autocast(logits)
+    check.tensor("edge_softmax", "logits", logits)
+    if not (isinstance(eids, str) and eids == ALL):
+        struct = struct.edge_subgraph(_check_eids(eids, struct))
+    _check_logits(logits, struct.num_edges)
+    return _softmax(struct if norm_by == "dst" else struct.reverse(), logits)
+
+
+def _hetero_softmax(graph: Any, logits: Mapping[Any, Tensor], norm_by: str) -> dict[Any, Tensor]:
+    """Softmax over the edges of all relations that end (or start) in one node type."""
+    scores = {graph.to_canonical_etype(etype): value for etype, value in logits.items()}
+    end = 2 if norm_by == "dst" else 0
+    result: dict[Any, Tensor] = {}
+    for ntype in dict.fromkeys(etype[end] for etype in scores):
+        etypes = [etype for etype in scores if etype[end] == ntype]
+        nodes = []
+        for etype in etypes:
+            struct = structure(graph, check.device(scores[etype]), etype, op="edge_softmax")
+            _check_logits(scores[etype], struct.num_edges)
+            nodes.append(struct.edges()[1 if norm_by == "dst" else 0])
+        groups = torch.cat(nodes)
+        size = graph.num_nodes(ntype)
+        joined = GraphStructure.from_coo(torch.zeros_like(groups), groups, 1, size)
+        (stacked,) = check.autocast(torch.cat([scores[etype] for etype in etypes]))
+        parts = _softmax(joined, stacked).split([scores[etype].shape[0] for etype in etypes])
+        result.update(zip(etypes, parts, strict=True))
+    return {etype: result[etype] for etype in graph.canonical_etypes if etype in result}

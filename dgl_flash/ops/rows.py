@@ -1,0 +1,215 @@
+"""Launch a row kernel over an adjacency: work plan, grid and the arguments all of them share."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dgl_flash.kernels.jit import KernelKey, accumulator
+from dgl_flash.kernels.launch import Argument, Kernel, get_kernel
+from dgl_flash.kernels.layout import Layout, ceil_power
+from dgl_flash.kernels.memory import empty
+
+if TYPE_CHECKING:
+    from dgl_flash.structure import Adjacency, RowPlan
+
+MERGE_COLUMNS = 32
+MERGE_THREADS = 256
+SHORTEST_CHUNK = 128
+LONGEST_CHUNK = 512
+CHUNKS_PER_PROCESSOR = 64  # pieces of equal size that keep one multiprocessor busy to the end
+MOST_ROWS_PER_SLOT = 8
+BLOCKS_PER_PROCESSOR = 32  # blocks wanted before a slot takes more than one row
+
+
+@functools.cache
+def processors(device_index: int) -> int:
+    """Multiprocessors of a card."""
+    return torch.cuda.get_device_properties(device_index).multi_processor_count
+
+
+def choose_chunk(num_edges: int, num_processors: int) -> int:
+    """Edges in a piece of a long row: enough pieces to balance the card, none needlessly short.
+
+    A row is long when it has more than two pieces' worth of edges.
+    """
+    even = ceil_power(num_edges // (num_processors * CHUNKS_PER_PROCESSOR))
+    return min(max(even, SHORTEST_CHUNK), LONGEST_CHUNK)
+
+
+def choose_rows_per_slot(num_rows: int, slots_per_block: int, num_processors: int) -> int:
+    """Consecutive rows a slot takes: one while the card is not full, then several."""
+    wanted = num_rows // (slots_per_block * num_processors * BLOCKS_PER_PROCESSOR)
+    return min(max(wanted, 1), MOST_ROWS_PER_SLOT)
+
+
+@dataclass(frozen=True)
+class RowLaunch:
+    """One adjacency walked with one layout."""
+
+    adjacency: Adjacency
+    plan: RowPlan | None
+    layout: Layout
+    num_heads: int
+    head_dim: int
+    rows_per_slot: int
+
+    @property
+    def num_chunks(self) -> int:
+        """Pieces of long rows."""
+        return 0 if self.plan is None else self.plan.num_chunks
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks along x."""
+        slots = self.layout.slots_per_block
+        return -(-self.num_chunks // slots) - (
+            -self.adjacency.num_rows // (slots * self.rows_per_slot)
+        )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Blocks along x and y."""
+        return self.num_blocks, self.layout.grid_y(self.num_heads)
+
+    @property
+    def chunk_grid(self) -> tuple[int, int]:
+        """The part of the grid that walks pieces of long rows."""
+        return -(-self.num_chunks // self.layout.slots_per_block), self.grid[1]
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """The arguments from ``indptr`` to ``rows_per_slot``."""
+        adjacency, plan = self.adjacency, self.plan
+        return (
+            adjacency.indptr,
+            adjacency.indices,
+            None if plan is None else plan.chunk_rows,
+            None if plan is None else plan.chunk_begins,
+            adjacency.num_rows,
+            self.num_chunks,
+            1 if plan is None else plan.chunk,
+            self.rows_per_slot,
+        )
+
+    def kernel(self, file: str, entry: str, dtype: torch.dtype, **flags: int) -> Kernel:
+        """The kernel compiled for this launch's widths."""
+        return _kernel(
+            file,
+            entry,
+            dtype,
+            self.adjacency.index_dtype,
+            self.layout,
+            self.num_heads,
+            self.head_dim,
+            tuple(flags.items()),
+            self.adjacency.indptr.device.index,
+        )
+
+    def part(self, dtype: torch.dtype, *shape: int) -> Tensor | None:
+        """Memory for one ``shape`` a piece of a long row; None when no row is cut."""
+        if self.plan is None:
+            return None
+        device = self.adjacency.indptr.device
+        return empty((self.num_chunks, *shape), accumulator(dtype), device)
+
+    def merge_sum(self, part: Tensor | None, out: Tensor) -> None:
+        """Write the long rows of ``out`` (num_rows, H, D) from the sums of their pieces."""
+        if self.plan is None:
+            return
+        kernel = self._merge_kernel("merge_sum", out.dtype)
+        kernel(self._merge_grid(), MERGE_THREADS, part, *self._merge_rows(), out)
+
+    def merge_softmax(
+        self, part_sum: Tensor | None, part_state: Tensor | None, out: Tensor | None, lse: Tensor
+    ) -> None:
+        """Write the long rows of ``out`` and ``lse`` from the softmax states of their pieces."""
+        if self.plan is None:
+            return
+        kernel = self._merge_kernel("merge_softmax", lse.dtype if out is None else out.dtype)
+        rows = self._merge_rows()
+        kernel(self._merge_grid(), MERGE_THREADS, part_sum, part_state, *rows, out, lse)
+
+    def _merge_kernel(self, entry: str, dtype: torch.dtype) -> Kernel:
+        return _merge_kernel(
+            entry,
+            dtype,
+            self.adjacency.index_dtype,
+            self.num_heads,
+            self.head_dim,
+            self.adjacency.indptr.device.index,
+        )
+
+    def _merge_rows(self) -> tuple[Tensor, Tensor]:
+        assert self.plan is not None
+        return self.plan.long_rows, self.plan.chunk_ptr
+
+    def _merge_grid(self) -> tuple[int, int]:
+        assert self.plan is not None
+        return self.plan.num_long, -(-self.num_heads * self.head_dim // MERGE_COLUMNS)
+
+
+def plan_rows(adjacency: Adjacency, layout: Layout, num_heads: int, head_dim: int) -> RowLaunch:
+    """Prepare a walk over all rows of an adjacency.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        Rows to walk, on a CUDA device.
+    layout : Layout
+        Lane layout.
+    num_heads, head_dim : int
+        H and D of the (N, H, D) operands.
+
+    Returns
+    -------
+    RowLaunch
+        Grid, arguments and merges.
+    """
+    count = processors(adjacency.indptr.device.index)
+    return RowLaunch(
+        adjacency=adjacency,
+        plan=adjacency.plan(choose_chunk(adjacency.num_edges, count)),
+        layout=layout,
+        num_heads=num_heads,
+        head_dim=head_dim,
+        rows_per_slot=choose_rows_per_slot(adjacency.num_rows, layout.slots_per_block, count),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _kernel(
+    file: str,
+    entry: str,
+    dtype: torch.dtype,
+    index_dtype: torch.dtype,
+    layout: Layout,
+    num_heads: int,
+    head_dim: int,
+    flags: tuple[tuple[str, int], ...],
+    device_index: int,
+) -> Kernel:
+    constants = layout.constants(num_heads, head_dim) + flags
+    return get_kernel(KernelKey(file, dtype, index_dtype, constants), entry, device_index)
+
+
+@functools.lru_cache(maxsize=4096)
+def _merge_kernel(
+    entry: str,
+    dtype: torch.dtype,
+    index_dtype: torch.dtype,
+    num_heads: int,
+    head_dim: int,
+    device_index: int,
+) -> Kernel:
+    constants = (("H", num_heads), ("D", head_dim))
+    return get_kernel(KernelKey("merge.cu", dtype, index_dtype, constants), entry, device_index)
+
+
+def packed(tensor: Tensor) -> Tensor:
+    """The tensor in the form that kernels read: contiguous and on a 16-byte boundary."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()

@@ -1,0 +1,43 @@
+"""Fixtures shared by all tests, and the stamp of a full run on a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import dgl_flash  # noqa: F401  first, so that `import dgl` works beside a current torch
+from tests import gpu_stamp
+
+os.environ.setdefault("DGLBACKEND", "pytorch")  # keeps DGL from writing a config file
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--stamp", action="store_true", help="write tests/gpu_stamp.json if this GPU run is green"
+    )
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Every op test runs on the CPU (reference) and on CUDA (kernel, outputs poisoned)."""
+    if request.param == "cpu":
+        yield torch.device("cpu")
+        return
+    from dgl_flash.kernels.memory import poisoned_outputs
+
+    with poisoned_outputs():
+        yield torch.device("cuda", torch.cuda.current_device())
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    if config.getoption("--stamp"):
+        counts = {
+            outcome: len(terminalreporter.stats.get(outcome, []))
+            for outcome in ("passed", "failed", "error", "skipped")
+        }
+        terminalreporter.write_line(gpu_stamp.write(counts))
