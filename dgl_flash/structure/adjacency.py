@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dgl_flash.structure.fence import copy_to_device
 from dgl_flash.structure.grouping import group_by_key, is_identity
 from dgl_flash.structure.plan import RowFacts, RowPlan
 
@@ -108,13 +110,20 @@ class Adjacency:
         """Device of all three tensors."""
         return self.indptr.device
 
+    def tensors(self) -> Iterator[Tensor]:
+        """Visit the tensors held, plans apart: those are complete when they are built."""
+        for tensor in (self.indptr, self.indices, self.eids, self._degrees):
+            if tensor is not None:
+                yield tensor
+
     def to(self, device: torch.device | str) -> Adjacency:
         """Copy to a device; what the host knows about the rows travels along."""
         device = torch.device(device)
         if device == self.device:
             return self
-        eids = None if self.eids is None else self.eids.to(device)
-        copy = Adjacency(self.indptr.to(device), self.indices.to(device), eids, self.num_cols)
+        indptr, indices = (copy_to_device(part, device) for part in (self.indptr, self.indices))
+        eids = None if self.eids is None else copy_to_device(self.eids, device)
+        copy = Adjacency(indptr, indices, eids, self.num_cols)
         copy._facts = self._row_facts()
         return copy
 

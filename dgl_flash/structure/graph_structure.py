@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dgl_flash.structure.adjacency import Adjacency
+from dgl_flash.structure.fence import Fence
 
 _SIDES = {"dst": 0, "src": 1}
 
@@ -27,7 +29,7 @@ class _Edges:
     the other is built when asked for.
     """
 
-    __slots__ = ("adjacencies", "coo", "copies", "counts", "scales")
+    __slots__ = ("adjacencies", "coo", "copies", "counts", "device", "fence", "scales")
 
     def __init__(self, adjacencies: list[Adjacency | None]):
         self.adjacencies = adjacencies
@@ -35,12 +37,14 @@ class _Edges:
         self.copies: dict[torch.device, _Edges] = {}
         self.counts: dict[int, Tensor] = {}
         self.scales: dict[tuple[int, float, torch.dtype], Tensor] = {}
+        self.device = self.known()[1].device
+        self.fence = Fence(self.device) if self.device.type == "cuda" else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # One side is enough, and everything else is derived.
-        side = 0 if self.adjacencies[0] is not None else 1
+        side, adjacency = self.known()
         kept: list[Adjacency | None] = [None, None]
-        kept[side] = self.adjacencies[side]
+        kept[side] = adjacency
         return _Edges, (kept,)
 
     def known(self) -> tuple[int, Adjacency]:
@@ -50,31 +54,69 @@ class _Edges:
                 return side, adjacency
         raise AssertionError("a structure has at least one adjacency")
 
+    def cached_tensors(self) -> Iterator[Tensor]:
+        """Visit all tensors that another stream may have built."""
+        for adjacency in self.adjacencies:
+            if adjacency is not None:
+                yield from adjacency.tensors()
+        yield from self.counts.values()
+        yield from self.scales.values()
+
+    def wait(self) -> None:
+        """Before cached tensors are read."""
+        if self.fence is not None:
+            self.fence.wait(self.cached_tensors())
+
+    def mark(self) -> None:
+        """After a tensor was built and cached."""
+        if self.fence is not None:
+            self.fence.mark()
+
     def adjacency(self, side: int) -> Adjacency:
+        self.wait()
         built = self.adjacencies[side]
         if built is None:
-            built = self.adjacencies[side] = self.adjacency(1 - side).transpose()
+            built = self.adjacencies[side] = self.known()[1].transpose()
+            self.mark()
         return built
 
     def degrees(self, side: int) -> Tensor:
-        built = self.adjacencies[side]
-        if built is not None:
-            return built.degrees()
+        self.wait()
         if side not in self.counts:
-            self.counts[side] = _count_columns(self.adjacency(1 - side))
+            built = self.adjacencies[side]
+            if built is not None:
+                self.counts[side] = built.degrees()
+            else:
+                self.counts[side] = _count_columns(self.known()[1])
+            self.mark()
         return self.counts[side]
 
     def degree_scale(self, side: int, exponent: float, dtype: torch.dtype) -> Tensor:
         key = (side, exponent, dtype)
+        self.wait()
         if key not in self.scales:
             # Half types cannot hold the degree of a hub (fp16 ends at 65504): round the result.
             acc_dtype = torch.float64 if dtype == torch.float64 else torch.float32
             degrees = self.degrees(side).clamp(min=1).to(acc_dtype)
             self.scales[key] = degrees.pow(exponent).to(dtype)
+            self.mark()
         return self.scales[key]
+
+    def build_coo(self) -> tuple[Tensor, Tensor]:
+        """Destination and source of each edge as side 0 and side 1 see them, int64."""
+        self.wait()
+        side, adjacency = self.known()
+        rows, columns = adjacency.rows().long(), adjacency.indices.long()
+        if adjacency.eids is not None:
+            eids = adjacency.eids.long()
+            rows, columns = (
+                torch.empty_like(end).scatter_(0, eids, end) for end in (rows, columns)
+            )
+        return (rows, columns) if side == 0 else (columns, rows)
 
     def to(self, device: torch.device) -> _Edges:
         if device not in self.copies:
+            self.wait()
             side, adjacency = self.known()
             moved: list[Adjacency | None] = [None, None]
             moved[side] = adjacency.to(device)
@@ -97,13 +139,33 @@ class GraphStructure:
     """Edges ``u -> v`` of one relation on one device, as the ops read them; immutable.
 
     Build one with `dgl_flash.structure(graph)`, `from_adjacency` or `from_coo`.
+
+    Attributes
+    ----------
+    num_src, num_dst, num_edges : int
+        Numbers of sources, destinations and edges.
+    device : torch.device
+        Device of the adjacencies.
     """
 
-    __slots__ = ("__weakref__", "_dst_side", "_edges")
+    __slots__ = (
+        "__weakref__",
+        "_dst_side",
+        "_edges",
+        "device",
+        "num_dst",
+        "num_edges",
+        "num_src",
+    )
 
     def __init__(self, edges: _Edges, dst_side: int = 0):
         self._edges = edges
         self._dst_side = dst_side
+        side, adjacency = edges.known()
+        sizes = (adjacency.num_rows, adjacency.num_cols)
+        self.num_dst, self.num_src = sizes if side == dst_side else sizes[::-1]
+        self.num_edges = adjacency.num_edges
+        self.device = adjacency.device
 
     @classmethod
     def from_adjacency(
@@ -127,28 +189,6 @@ class GraphStructure:
             f"GraphStructure(num_src={self.num_src}, num_dst={self.num_dst}, "
             f"num_edges={self.num_edges}, device={self.device})"
         )
-
-    @property
-    def num_src(self) -> int:
-        """Number of source nodes."""
-        side, adjacency = self._edges.known()
-        return adjacency.num_cols if side == self._dst_side else adjacency.num_rows
-
-    @property
-    def num_dst(self) -> int:
-        """Number of destination nodes."""
-        side, adjacency = self._edges.known()
-        return adjacency.num_rows if side == self._dst_side else adjacency.num_cols
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return self._edges.known()[1].num_edges
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the adjacencies."""
-        return self._edges.known()[1].device
 
     @property
     def in_adj(self) -> Adjacency:
@@ -201,25 +241,11 @@ class GraphStructure:
             Shape ``(num_edges,)`` each, int64. Kept on the CPU, where every reference op asks for
             them; built anew on a GPU, where memory is dear.
         """
-        if self._edges.coo is not None:
-            pair = self._edges.coo
-        else:
-            pair = self._build_coo()
-            if self.device.type == "cpu":
-                self._edges.coo = pair
+        pair = self._edges.coo or self._edges.build_coo()
+        if self.device.type == "cpu":
+            self._edges.coo = pair
         dst, src = pair if self._dst_side == 0 else pair[::-1]
         return src, dst
-
-    def _build_coo(self) -> tuple[Tensor, Tensor]:
-        """Side-0 and side-1 end of each edge."""
-        side, adjacency = self._edges.known()
-        rows, columns = adjacency.rows().long(), adjacency.indices.long()
-        if adjacency.eids is not None:
-            eids = adjacency.eids.long()
-            rows, columns = (
-                torch.empty_like(end).scatter_(0, eids, end) for end in (rows, columns)
-            )
-        return (rows, columns) if side == 0 else (columns, rows)
 
     def reverse(self) -> GraphStructure:
         """Edges ``v -> u`` with the same ids; shares adjacencies and caches with this one."""
