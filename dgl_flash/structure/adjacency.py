@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dgl_flash.structure.fence import copy_to_device
-from dgl_flash.structure.grouping import group_by_key, is_identity
+from dgl_flash.structure.grouping import expand_rows, group_by_key, is_identity
 from dgl_flash.structure.plan import RowFacts, RowPlan
 
 _INT32_LIMIT = 2**31
@@ -88,7 +88,7 @@ class Adjacency:
         """
         dtype = choose_index_dtype(num_rows, num_cols, rows.numel())
         indptr, order = group_by_key(rows.to(dtype), num_rows)
-        return cls(indptr, cols.to(dtype)[order], order, num_cols)
+        return cls(indptr, cols.to(dtype).index_select(0, order), order, num_cols)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Facts and plans are derived: a copy or a pickle builds its own.
@@ -150,7 +150,7 @@ class Adjacency:
 
     def rows(self) -> Tensor:
         """Row of each position: shape ``(num_edges,)``, index dtype; not cached."""
-        return torch.repeat_interleave(self.degrees(), output_size=self.num_edges)
+        return expand_rows(self.indptr, self.num_edges)
 
     def transpose(self) -> Adjacency:
         """Group the same edges by column, on this device; ties keep their order.
@@ -161,8 +161,8 @@ class Adjacency:
             ``num_cols`` rows; its `eids` name the same edges as ours do.
         """
         indptr, order = group_by_key(self.indices, self.num_cols)
-        eids = order if self.eids is None else self.eids[order]
-        return Adjacency(indptr, self.rows()[order], eids, self.num_rows)
+        eids = order if self.eids is None else self.eids.index_select(0, order)
+        return Adjacency(indptr, self.rows().index_select(0, order), eids, self.num_rows)
 
     def plan(self, chunk: int) -> RowPlan | None:
         """Chunks of the rows longer than ``2 * chunk``, cached; None when there are none."""

@@ -27,14 +27,7 @@ def as_ids(values: Any, name: str) -> Tensor:
     if isinstance(values, Tensor):
         ids = values
     else:
-        import numpy as np
-
-        array = np.asarray(values)
-        if array.dtype.kind == "u":  # torch has no arithmetic for most unsigned types
-            array = array.astype(np.int64)
-        if array.dtype.kind not in "ifb":
-            raise TypeError(f"graph: expected `{name}` as integers, got {_describe(values)}")
-        ids = torch.from_numpy(np.ascontiguousarray(array))
+        ids = _from_sequence(values, name)
     if ids.dim() != 1:
         raise ValueError(
             f"graph: expected `{name}` of shape (E,), got {tuple(ids.shape)}; "
@@ -49,8 +42,20 @@ def as_ids(values: Any, name: str) -> Tensor:
     return ids if ids.dtype in (torch.int32, torch.int64) else ids.long()
 
 
-def _describe(values: Any) -> str:
-    return f"{type(values).__name__} {values!r:.60}"
+def _from_sequence(values: Any, name: str) -> Tensor:
+    import numpy as np
+
+    text = f"graph: expected `{name}` as integers, got {type(values).__name__} {values!r:.60}"
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise TypeError(text) from None
+    if array.dtype.kind == "u":  # torch has no arithmetic for most unsigned types
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "ifb":
+        raise TypeError(text)
+    # torch takes neither negative steps nor memory that it may not write to.
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def as_count(value: Any, name: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Up to this many keys torch's stable sort beats the fixed cost of building a SciPy matrix.
+# Up to this many edges a general method beats the fixed cost of the one that is best for many.
 _SMALL = 2048
 
 
@@ -47,6 +47,16 @@ def _group_by_counting(keys: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
     grouped = csr_array((entries, columns, row_starts), shape=(num_keys, num_groups)).tocsc()
     indptr = torch.from_numpy(grouped.indptr).to(keys.dtype)
     return indptr, torch.from_numpy(grouped.indices).to(keys.dtype)
+
+
+def expand_rows(indptr: Tensor, num_edges: int) -> Tensor:
+    """Row of each position of compressed rows: shape ``(num_edges,)``, dtype of `indptr`."""
+    if indptr.device.type == "cpu" and num_edges <= _SMALL:
+        # repeat_interleave wakes a team of threads even for a handful of edges.
+        positions = torch.arange(num_edges, dtype=indptr.dtype)
+        short = indptr.dtype == torch.int32
+        return torch.searchsorted(indptr[1:], positions, right=True, out_int32=short)
+    return torch.repeat_interleave(indptr.diff(), output_size=num_edges)
 
 
 def is_identity(order: Tensor) -> bool:

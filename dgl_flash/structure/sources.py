@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from dgl_flash.structure import checks
-from dgl_flash.structure.adjacency import Adjacency
+from dgl_flash.structure.adjacency import Adjacency, choose_index_dtype
 from dgl_flash.structure.graph_structure import GraphStructure
 
 
@@ -64,7 +65,7 @@ def read_source(data: Any) -> EdgeSource:
         )
     if hasattr(data, "tocoo") and hasattr(data, "format"):
         return _read_scipy(data)
-    if hasattr(data, "adjacency") and hasattr(data, "is_directed"):
+    if hasattr(data, "edges") and hasattr(data, "is_directed"):
         return _read_networkx(data)
     raise TypeError(
         "graph: expected a tuple (src, dst), an edge_index of shape (2, E), a SciPy or torch "
@@ -127,7 +128,8 @@ def _two_dimensions(shape: tuple[int, ...]) -> tuple[int, int]:
 def _read_networkx(nx_graph: Any) -> EdgeSource:
     """Nodes are numbered in the order of their sorted labels, as in ``dgl.from_networkx``.
 
-    An undirected edge becomes two directed ones; edges are numbered in networkx' own order.
+    An undirected edge becomes two directed ones. Edges are numbered by source, in the order of
+    the nodes, and for one source in the order in which its neighbours first come up.
     """
     try:
         labels = sorted(nx_graph)
@@ -137,13 +139,17 @@ def _read_networkx(nx_graph: Any) -> EdgeSource:
             "relabel with networkx.convert_node_labels_to_integers"
         ) from None
     number = {label: index for index, label in enumerate(labels)}
+    both_ways = not nx_graph.is_directed()
+    repeats: dict[int, Counter[int]] = {number[label]: Counter() for label in nx_graph}
+    for first, second in nx_graph.edges():
+        u, v = number[first], number[second]
+        repeats[u][v] += 1
+        if both_ways and u != v:
+            repeats[v][u] += 1
     src, dst = [], []
-    multi = nx_graph.is_multigraph()
-    for node, neighbours in nx_graph.adjacency():
-        for neighbour, attributes in neighbours.items():
-            repeat = len(attributes) if multi else 1
-            src.extend([number[node]] * repeat)
-            dst.extend([number[neighbour]] * repeat)
+    for u, neighbours in repeats.items():
+        src.extend([u] * neighbours.total())
+        dst.extend(neighbours.elements())
     return EdgeSource("coo", (src, dst), len(number), len(number))
 
 
@@ -219,7 +225,11 @@ def _build_from_compressed(
     checks.check_ids(indices, "indices", num_cols, found, names[1])
     if eids is not None:
         checks.check_eids(eids, indices.numel())
-    adjacency = Adjacency(indptr, indices, eids, num_cols)
+    # Copied even where the dtype is right: the caller's matrix may be sorted or changed in place.
+    dtype = choose_index_dtype(indptr.numel() - 1, num_cols, indices.numel())
+    indptr_copy, indices_copy = (part.to(dtype, copy=True) for part in (indptr, indices))
+    eids_copy = None if eids is None else eids.to(dtype, copy=True)
+    adjacency = Adjacency(indptr_copy, indices_copy, eids_copy, num_cols)
     if by_src:  # transposed at once: the host then knows the in-degrees of a CPU graph
         built = GraphStructure.from_adjacency(adjacency.transpose(), adjacency)
     else:

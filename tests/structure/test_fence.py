@@ -1,0 +1,101 @@
+"""Streams that share cached tensors: who waits for whom, first with stand-ins, then on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from dgl_flash.structure import structure
+from dgl_flash.structure.fence import Fence, copy_to_device
+from tests.graphs import power_law
+
+
+class FakeStream:
+    def __init__(self) -> None:
+        self.waits: list[Any] = []
+
+    def wait_event(self, event: Any) -> None:
+        self.waits.append(event)
+
+
+class FakeEvent:
+    def record(self, stream: FakeStream) -> None:
+        self.recorded_on = stream
+
+
+class FakeTensor:
+    def __init__(self) -> None:
+        self.streams: list[FakeStream] = []
+
+    def record_stream(self, stream: FakeStream) -> None:
+        self.streams.append(stream)
+
+
+def test_only_another_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"stream": FakeStream(), "capturing": False}
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: now["stream"])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now["capturing"])
+    builder, tensor = now["stream"], FakeTensor()
+    fence = Fence(torch.device("cuda", 0))
+    fence.wait([tensor])
+    assert builder.waits == tensor.streams == []
+
+    reader = now["stream"] = FakeStream()
+    now["capturing"] = True
+    fence.wait([tensor])
+    assert reader.waits == tensor.streams == []
+
+    now["capturing"] = False
+    fence.wait([tensor])
+    assert [event.recorded_on for event in reader.waits] == [builder]
+    assert tensor.streams == [reader]
+
+    fence.mark()  # the reader built something in its turn
+    assert reader.waits[0].recorded_on is reader
+    fence.wait([tensor])
+    assert len(reader.waits) == 1
+    now["stream"] = builder
+    fence.wait([tensor])
+    assert len(builder.waits) == 1
+
+
+def test_a_copy_to_the_host_is_complete() -> None:
+    tensor = torch.arange(5)
+    assert copy_to_device(tensor, torch.device("cpu")) is tensor
+    assert copy_to_device(tensor, torch.device("meta")).device.type == "meta"
+
+
+@pytest.mark.gpu
+def test_a_structure_built_late_in_one_stream_is_read_right_in_another() -> None:
+    graph = power_law()
+    expected = structure(graph)
+    for _ in range(3):
+        graph._graph._cache.clear()
+        building, reading = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(building):
+            torch.cuda._sleep(50_000_000)  # all that follows in this stream comes late
+            found = structure(graph, "cuda")
+            found.out_adj  # noqa: B018
+            found.degree_scale("src", -0.5, torch.float32)
+        with torch.cuda.stream(reading):
+            indices = found.out_adj.indices.clone()
+            scale = found.degree_scale("src", -0.5, torch.float32).clone()
+        reading.synchronize()
+        assert torch.equal(indices.cpu(), expected.out_adj.indices)
+        assert torch.equal(scale.cpu(), expected.degree_scale("src", -0.5, torch.float32))
+
+
+@pytest.mark.gpu
+def test_building_does_not_make_the_host_wait() -> None:
+    graph = power_law()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = structure(graph, "cuda")
+        found.out_adj.degrees()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert found.out_adj.num_edges == graph.num_edges()
