@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_flash.structure.fence import copy_to_device
+from dgl_flash.structure.fence import Fence, copy_to_device
 from dgl_flash.structure.grouping import expand_rows, group_by_key, is_identity
 from dgl_flash.structure.plan import RowFacts, RowPlan
 
@@ -49,6 +49,7 @@ class Adjacency:
         "_facts",
         "_plans",
         "eids",
+        "fence",
         "indices",
         "indptr",
         "num_cols",
@@ -66,6 +67,7 @@ class Adjacency:
         self.eids = None if eids is None else eids.to(dtype).contiguous()
         if self.eids is not None and self.eids.device.type == "cpu" and is_identity(self.eids):
             self.eids = None
+        self.fence: Fence | None = None  # set by the structure that owns this adjacency
         self._degrees: Tensor | None = None
         self._facts: RowFacts | None = None
         self._plans: dict[int, RowPlan | None] = {}
@@ -111,10 +113,13 @@ class Adjacency:
         return self.indptr.device
 
     def tensors(self) -> Iterator[Tensor]:
-        """Visit the tensors held, plans apart: those are complete when they are built."""
+        """Visit the tensors held."""
         for tensor in (self.indptr, self.indices, self.eids, self._degrees):
             if tensor is not None:
                 yield tensor
+        for plan in self._plans.values():
+            if plan is not None:
+                yield from plan.tensors()
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Copy to a device; what the host knows about the rows travels along."""
@@ -131,6 +136,8 @@ class Adjacency:
         """Length of each row: shape ``(num_rows,)``, index dtype."""
         if self._degrees is None:
             self._degrees = self.indptr.diff()
+            if self.fence is not None:
+                self.fence.mark()
         return self._degrees
 
     def _row_facts(self) -> RowFacts:
@@ -168,7 +175,11 @@ class Adjacency:
         """Chunks of the rows longer than ``2 * chunk``, cached; None when there are none."""
         if self.num_edges <= 2 * chunk:  # no row can be long: nothing to read from the device
             return None
+        if self.fence is not None:
+            self.fence.wait(self.tensors())
         if chunk not in self._plans:
             plan = self._row_facts().plan(chunk)
             self._plans[chunk] = None if plan is None else plan.to(self.device)
+            if self.fence is not None:
+                self.fence.mark()
         return self._plans[chunk]

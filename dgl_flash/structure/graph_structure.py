@@ -39,6 +39,9 @@ class _Edges:
         self.scales: dict[tuple[int, float, torch.dtype], Tensor] = {}
         self.device = self.known()[1].device
         self.fence = Fence(self.device) if self.device.type == "cuda" else None
+        for adjacency in adjacencies:
+            if adjacency is not None:
+                adjacency.fence = self.fence
 
     def __reduce__(self) -> tuple[Any, ...]:
         # One side is enough, and everything else is derived.
@@ -77,6 +80,7 @@ class _Edges:
         built = self.adjacencies[side]
         if built is None:
             built = self.adjacencies[side] = self.known()[1].transpose()
+            built.fence = self.fence
             self.mark()
         return built
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dgl_flash.structure.fence import copy_to_device
+
 
 @dataclass(frozen=True)
 class RowPlan:
@@ -45,15 +47,13 @@ class RowPlan:
         """Number of chunks ``C``."""
         return self.chunk_rows.numel()
 
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the four tensors in the order of the constructor."""
+        return self.long_rows, self.chunk_ptr, self.chunk_rows, self.chunk_begins
+
     def to(self, device: torch.device) -> RowPlan:
         """Copy the plan to a device."""
-        return RowPlan(
-            self.chunk,
-            self.long_rows.to(device),
-            self.chunk_ptr.to(device),
-            self.chunk_rows.to(device),
-            self.chunk_begins.to(device),
-        )
+        return RowPlan(self.chunk, *(copy_to_device(tensor, device) for tensor in self.tensors()))
 
 
 class RowFacts:

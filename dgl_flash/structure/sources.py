@@ -146,7 +146,8 @@ def _read_networkx(nx_graph: Any) -> EdgeSource:
         repeats[u][v] += 1
         if both_ways and u != v:
             repeats[v][u] += 1
-    src, dst = [], []
+    src: list[int] = []
+    dst: list[int] = []
     for u, neighbours in repeats.items():
         src.extend([u] * neighbours.total())
         dst.extend(neighbours.elements())

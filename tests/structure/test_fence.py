@@ -96,6 +96,7 @@ def test_building_does_not_make_the_host_wait() -> None:
     try:
         found = structure(graph, "cuda")
         found.out_adj.degrees()
+        assert found.in_adj.plan(32) is not None
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert found.out_adj.num_edges == graph.num_edges()
