@@ -36,7 +36,7 @@ demo: $(READY_DEMO) ## train GATv2 and GCN with dgl.nn and with dgl_flash.nn and
 	@$(PY) -m dgl_flash.cli demo $(DEMO_ARGS)
 
 test: $(READY_TEST) ## run every test that needs no GPU
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 -m "not gpu" $(TEST_ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not gpu" $(TEST_ARGS)
 
 gpu-test: $(READY_TEST) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu $(TEST_ARGS)
