@@ -23,12 +23,6 @@ from tests.compat.scripts import hide, run
 pytestmark = pytest.mark.xdist_group("packaging")
 
 ROOT = Path(__file__).resolve().parents[1]
-CUDA_FILES = sorted(
-    path.relative_to(ROOT / "cuda").as_posix()
-    for path in (ROOT / "cuda").rglob("*")
-    if path.suffix in (".cu", ".cuh")
-)
-MODULES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "dgl_flash").rglob("*.py"))
 FIND_SOURCES = """
 import json
 from dgl_flash.kernels.source import source_root
@@ -69,6 +63,22 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def cuda_files(checkout: Path) -> list[str]:
+    return sorted(
+        path.relative_to(checkout / "cuda").as_posix()
+        for path in (checkout / "cuda").rglob("*.cu*")
+        if path.suffix in (".cu", ".cuh")
+    )
+
+
+@pytest.fixture(scope="session")
+def modules(checkout: Path) -> list[str]:
+    return sorted(
+        path.relative_to(checkout).as_posix() for path in (checkout / "dgl_flash").rglob("*.py")
+    )
+
+
+@pytest.fixture(scope="session")
 def dist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
@@ -98,20 +108,21 @@ def pip_install(python: Path, *what: str | Path) -> None:
     call(sys.executable, "-m", "pip", "--python", python, *options, *what, cwd=python.parent)
 
 
-def assert_finds_sources(python: Path, cwd: Path, root: Path) -> None:
-    found_root, files = json.loads(call(python, "-c", FIND_SOURCES, cwd=cwd))
-    assert Path(found_root) == root.resolve()
-    assert files == CUDA_FILES
+def found_sources(python: Path, cwd: Path) -> tuple[Path, list[str]]:
+    root, files = json.loads(call(python, "-c", FIND_SOURCES, cwd=cwd))
+    return Path(root), files
 
 
-def test_there_are_sources() -> None:
-    assert any(name.startswith("common/") for name in CUDA_FILES)
+def test_there_are_sources(cuda_files: list[str]) -> None:
+    assert any(name.startswith("common/") for name in cuda_files)
 
 
-def test_wheel_holds_every_module_and_source(wheel: Path) -> None:
+def test_wheel_holds_every_module_and_source(
+    wheel: Path, modules: list[str], cuda_files: list[str]
+) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert [name for name in MODULES if name not in names] == [], "add the package to setup.cfg"
-    assert [name for name in CUDA_FILES if f"dgl_flash/_cuda/{name}" not in names] == []
+    assert [name for name in modules if name not in names] == [], "add the package to setup.cfg"
+    assert [name for name in cuda_files if f"dgl_flash/_cuda/{name}" not in names] == []
     assert "dgl_flash/py.typed" in names
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"dgl_flash"}
 
@@ -139,38 +150,43 @@ def test_constraints_pin_what_ci_installs() -> None:
     assert asked - {"dgl_flash"} - set(pins) == set()
 
 
-def test_sdist_holds_what_building_and_testing_need(dist: Path) -> None:
+def test_sdist_holds_what_building_and_testing_need(
+    dist: Path, checkout: Path, modules: list[str], cuda_files: list[str]
+) -> None:
     archive = next(dist.glob("*.tar.gz"))
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
     tests = {
-        path.relative_to(ROOT).as_posix()
+        path.relative_to(checkout).as_posix()
         for folder in ("tests", "benchmarks", "notebooks")
-        for path in (ROOT / folder).rglob("*")
+        for path in (checkout / folder).rglob("*")
         if path.suffix in (".py", ".ipynb", ".json", ".csv")
-        and ".ipynb_checkpoints" not in path.parts
     }
     top = {"Makefile", "constraints.txt", "pyproject.toml", "setup.cfg", "LICENSE", ".ci/run"}
-    wanted = tests | top | set(MODULES) | {f"cuda/{name}" for name in CUDA_FILES}
+    wanted = tests | top | set(modules) | {f"cuda/{name}" for name in cuda_files}
     assert wanted - names == set()
 
 
-def test_installed_wheel_finds_its_sources(wheel: Path, empty_python: Path, tmp_path: Path) -> None:
+def test_installed_wheel_finds_its_sources(
+    wheel: Path, empty_python: Path, tmp_path: Path, cuda_files: list[str]
+) -> None:
     pip_install(empty_python, wheel)
-    installed = next((tmp_path / "env").glob("lib/python*/site-packages/dgl_flash"))
-    assert_finds_sources(empty_python, tmp_path, installed / "_cuda")
+    installed = next((tmp_path / "env").glob("lib/python*/site-packages/dgl_flash")).resolve()
+    assert found_sources(empty_python, tmp_path) == (installed / "_cuda", cuda_files)
     assert "demo" in call(empty_python.with_name("dgl-flash"), "--help", cwd=tmp_path)
 
 
 def test_editable_install_finds_its_sources(
-    checkout: Path, empty_python: Path, tmp_path: Path
+    checkout: Path, empty_python: Path, tmp_path: Path, cuda_files: list[str]
 ) -> None:
     pip_install(empty_python, "--editable", checkout)
-    assert_finds_sources(empty_python, tmp_path, checkout / "cuda")
+    assert found_sources(empty_python, tmp_path) == (checkout.resolve() / "cuda", cuda_files)
 
 
-def test_bare_checkout_finds_its_sources(checkout: Path, empty_python: Path) -> None:
-    assert_finds_sources(empty_python, checkout, checkout / "cuda")
+def test_bare_checkout_finds_its_sources(
+    checkout: Path, empty_python: Path, cuda_files: list[str]
+) -> None:
+    assert found_sources(empty_python, checkout) == (checkout.resolve() / "cuda", cuda_files)
 
 
 def test_no_python_under_cuda() -> None:
