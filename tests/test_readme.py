@@ -1,0 +1,38 @@
+"""What the documents promise."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.compat.scripts import run
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "cuda/README.md"]
+
+
+@pytest.mark.skipif(find_spec("dgl") is None, reason="the example uses DGL")
+def test_the_example_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    run(example + "\nassert out.shape == (1000, 4, 16) and feat.grad is not None")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    targets = re.findall(r"\]\(([^)#]+)", path.read_text())
+    local = [target for target in targets if not target.startswith("http")]
+    assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(
+            re.findall(r"(?:`|^)make ([a-z-]+)", (ROOT / document).read_text(), re.MULTILINE)
+        )
+        assert named - targets == set(), document
