@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from dgl_flash.reference.edge_softmax import edge_softmax
-from dgl_flash.reference.rows import accumulation_dtype, gather_rows
+from dgl_flash.reference.edgewise import edgewise
+from dgl_flash.reference.rows import accumulation_dtype
 from dgl_flash.reference.spmm import spmm
 
 if TYPE_CHECKING:
@@ -53,12 +55,15 @@ def gatv2(
         (N_dst, H, D) and, if asked for, (E, H, 1) in edge-id order, after dropout.
     """
     dtype = accumulation_dtype(feat_src.dtype)
-    src, dst = struct.edges()
     values = feat_src.to(dtype)
-    hidden = gather_rows(values, src) + gather_rows(feat_dst.to(dtype), dst)
-    scores = (F.leaky_relu(hidden, negative_slope) * attn.to(dtype)).sum(dim=-1)
+    score = partial(_score, negative_slope=negative_slope)
+    scores = edgewise(score, struct, values, feat_dst.to(dtype), attn.to(dtype))
     attention = F.dropout(edge_softmax(struct, scores), attn_drop)
     out = spmm(struct, values, attention).to(feat_src.dtype)
     if return_attention:
         return out, attention.to(feat_src.dtype).unsqueeze(-1)
     return out
+
+
+def _score(feat_src: Tensor, feat_dst: Tensor, attn: Tensor, negative_slope: float) -> Tensor:
+    return (F.leaky_relu(feat_src + feat_dst, negative_slope) * attn).sum(dim=-1)

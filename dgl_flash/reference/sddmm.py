@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from dgl_flash.reference.rows import accumulation_dtype, gather_rows
+from dgl_flash.reference.edgewise import edgewise
+from dgl_flash.reference.rows import accumulation_dtype
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
@@ -31,6 +32,8 @@ def u_dot_v(struct: GraphStructure, feat_src: Tensor, feat_dst: Tensor) -> Tenso
         (E, H) in edge-id order, dtype of ``feat_src``.
     """
     dtype = accumulation_dtype(feat_src.dtype)
-    src, dst = struct.edges()
-    products = gather_rows(feat_src.to(dtype), src) * gather_rows(feat_dst.to(dtype), dst)
-    return products.sum(dim=-1).to(feat_src.dtype)
+    return edgewise(_dot, struct, feat_src.to(dtype), feat_dst.to(dtype)).to(feat_src.dtype)
+
+
+def _dot(feat_src: Tensor, feat_dst: Tensor) -> Tensor:
+    return (feat_src * feat_dst).sum(dim=-1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
+from dgl_flash.reference.bags import sum_by_bags
 from dgl_flash.reference.rows import accumulation_dtype, gather_rows, per_row, sum_to_rows
 
 if TYPE_CHECKING:
@@ -49,16 +52,27 @@ def spmm(
         (N_dst, ...), dtype of ``feat``.
     """
     dtype = accumulation_dtype(feat.dtype)
-    src, dst = struct.edges()
     values = feat.to(dtype)
+    weight = None if edge_weight is None else per_row(edge_weight.to(dtype), values)
     if src_scale is not None:
         values = values * per_row(src_scale.to(dtype), values)
-    messages = gather_rows(values, src)
-    if edge_weight is not None:
-        messages = messages * per_row(edge_weight.to(dtype), messages)
-    out = sum_to_rows(messages, dst, struct.num_dst)
+    out = _sum(struct, values, weight)
     if reduce == "mean":
         out = out / per_row(struct.in_degrees().clamp(min=1).to(dtype), out)
     if dst_scale is not None:
         out = out * per_row(dst_scale.to(dtype), out)
     return out.to(feat.dtype)
+
+
+def _sum(struct: GraphStructure, feat: Tensor, weight: Tensor | None) -> Tensor:
+    heads = 1 if weight is None else math.prod(weight.shape[1:])
+    per_head = weight is None or heads == 1 or heads == weight.shape[1] == feat.shape[1]
+    if feat.dtype == torch.float32 and per_head and struct.num_edges > 0 and feat.numel() > 0:
+        by_head = feat.reshape(feat.shape[0], heads, -1)
+        weight = None if weight is None else weight.reshape(-1, heads)
+        return sum_by_bags(struct, by_head, weight).reshape(-1, *feat.shape[1:])
+    src, dst = struct.edges()
+    messages = gather_rows(feat, src)
+    if weight is not None:
+        messages = messages * weight
+    return sum_to_rows(messages, dst, struct.num_dst)
