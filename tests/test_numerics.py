@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from numerics import assert_accurate, check_op, judge, outputs_and_grads, pseudo_random
+
+from tests.numerics import assert_accurate, check_op, judge, outputs_and_grads, pseudo_random
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

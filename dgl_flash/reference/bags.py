@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import FunctionCtx
 
 from dgl_flash.reference.sddmm import u_dot_v
 
@@ -44,9 +43,7 @@ def sum_by_bags(struct: GraphStructure, feat: Tensor, weight: Tensor | None) -> 
 
 class _BagSum(Function):
     @staticmethod
-    def forward(
-        ctx: FunctionCtx, struct: GraphStructure, feat: Tensor, weight: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, struct: GraphStructure, feat: Tensor, weight: Tensor | None) -> Tensor:
         ctx.struct = struct
         needs_feat = weight is not None and ctx.needs_input_grad[2]
         ctx.save_for_backward(feat if needs_feat else None, weight)

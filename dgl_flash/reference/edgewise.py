@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import FunctionCtx
 
 from dgl_flash.reference.rows import gather_rows
 
@@ -63,7 +62,7 @@ def edgewise(
 class _Edgewise(Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         function: Callable[..., Tensor],
         src: Tensor,
         dst: Tensor,
@@ -96,6 +95,8 @@ def _differentiably(
     ctx: Any, grad_out: Tensor, src: Tensor, dst: Tensor, operands: list[Tensor], wanted: list[int]
 ) -> tuple[Tensor, ...]:
     """Let autograd differentiate the formula as it stands, for gradients of gradients."""
+    # Aliases, so that one tensor on both sides gets the gradient of each and not twice their sum.
+    operands = [operand.view_as(operand) for operand in operands]
     feat_src, feat_dst, *params = operands
     out = ctx.function(gather_rows(feat_src, src), gather_rows(feat_dst, dst), *params)
     return torch.autograd.grad(out, [operands[i] for i in wanted], grad_out, create_graph=True)

@@ -259,7 +259,9 @@ class GraphConv(nn.Module):
     def _scale(self, struct: GraphStructure, side: str, dtype: torch.dtype) -> Tensor | None:
         if self._norm not in ("both", {"src": "left", "dst": "right"}[side]):
             return None
-        return struct.degree_scale(side, -0.5 if self._norm == "both" else -1, dtype)
+        # A half type would round the factor, although the sum is made in float32.
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        return struct.degree_scale(side, -0.5 if self._norm == "both" else -1, wide)
 
     def extra_repr(self) -> str:
         """Return the description that printing the module shows."""
@@ -271,8 +273,13 @@ class GraphConv(nn.Module):
 
 
 def _align(edge_weight: Tensor | None, feat: Tensor) -> Tensor | None:
-    """Insert the dimensions by which DGL aligns edge weights with the *last* ones of ``feat``."""
-    if edge_weight is None or not 1 < edge_weight.dim() < feat.dim():
+    """Align edge weights with the *last* dimensions of the features, as DGL does."""
+    if edge_weight is None or not 2 <= edge_weight.dim() <= feat.dim():
         return edge_weight
     missing = (1,) * (feat.dim() - edge_weight.dim())
-    return edge_weight.reshape(edge_weight.shape[:1] + missing + edge_weight.shape[1:])
+    weight = edge_weight.reshape(edge_weight.shape[:1] + missing + edge_weight.shape[1:])
+    if weight.shape[1] > 1 or weight[:1].numel() == 1:
+        return weight
+    # The op takes weights of the first dimensions only; others are spelled out, which is rare.
+    sizes = [max(have, want) for have, want in zip(weight.shape[1:], feat.shape[1:], strict=True)]
+    return weight.expand(-1, *sizes)
