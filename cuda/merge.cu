@@ -1,5 +1,7 @@
 // merge.cu: put the pieces of long rows together, in a fixed order.
 //   merge_sum:     out[row,c] = sum_j part[j,c]
+//   merge_totals:  row_state[row,h] = (max_j top_j, 1 / sum_j w_j total_j)
+//   merge_gatv2_dst: the sums of gatv2_backward_dst, and the end of a row that follows from them
 //   merge_softmax: out[row,c] = sum_j w_j part[j,c] / sum_j w_j total_j,  w_j = 2^(top_j - max_j top_j)
 // over the pieces j of the row. A block owns 32 columns of one long row; warp w takes pieces w, w + 8, ...
 // and the eight results meet in shared memory.
@@ -53,12 +55,12 @@ __device__ inline void absorb(Softmax& state, const Softmax& other) {
 }
 
 extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_softmax(
-    const acc_t* __restrict__ part_sum,     // (num_chunks, H, D), or null: only lse is wanted
+    const acc_t* __restrict__ part_sum,     // (num_chunks, H, D)
     const acc_t* __restrict__ part_state,   // (num_chunks, H, 2): top and total of each piece
     const index_t* __restrict__ long_rows,  // (num_long)
     const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
     // outputs
-    scalar_t* __restrict__ out,  // (num_rows, H, D), or null
+    scalar_t* __restrict__ out,  // (num_rows, H, D)
     acc_t* __restrict__ lse) {   // (num_rows, H), base 2
     __shared__ Softmax states[MERGE_WARPS][32];
     const int warp = threadIdx.x / 32;
@@ -69,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_softmax(
     if (column < H * D) {
         for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
             const acc_t* from = part_state + (j * H + column / D) * 2;
-            absorb(state, Softmax{from[0], from[1], part_sum ? part_sum[j * (H * D) + column] : 0});
+            absorb(state, Softmax{from[0], from[1], part_sum[j * (H * D) + column]});
         }
     }
     states[warp][lane] = state;
@@ -79,11 +81,94 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_softmax(
             absorb(state, states[w][lane]);
         }
         const int64_t row = long_rows[blockIdx.x];
-        if (out) {
-            from_acc(state.sum / state.total, out[row * (H * D) + column]);
-        }
+        from_acc(state.sum / state.total, out[row * (H * D) + column]);
         if (column % D == 0) {
             lse[row * H + column / D] = state.top + log2(state.total);
         }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_totals(
+    const acc_t* __restrict__ part_state,   // (num_chunks, H, 2): top and total of each piece
+    const index_t* __restrict__ long_rows,  // (num_long)
+    const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
+    // outputs
+    acc_t* __restrict__ row_state) {  // (num_rows, H, 2)
+    __shared__ Softmax states[MERGE_WARPS][32];
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int head = blockIdx.y * 32 + lane;
+    const int64_t last = chunk_ptr[blockIdx.x + 1];
+    Softmax state{minus_infinity(), 0, 0};
+    if (head < H) {
+        for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
+            const acc_t* from = part_state + (j * H + head) * 2;
+            absorb(state, Softmax{from[0], from[1], 0});
+        }
+    }
+    states[warp][lane] = state;
+    __syncthreads();
+    if (warp == 0 && head < H) {
+        for (int w = 1; w < MERGE_WARPS; ++w) {
+            absorb(state, states[w][lane]);
+        }
+        acc_t* at = row_state + (long_rows[blockIdx.x] * static_cast<int64_t>(H) + head) * 2;
+        at[0] = state.top;
+        at[1] = 1 / state.total;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_gatv2_dst(
+    const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
+    const scalar_t* __restrict__ attn,      // (H, D)
+    const acc_t* __restrict__ lse,          // (N_dst, H), base 2
+    const acc_t negative_slope,
+    const acc_t* __restrict__ part_sums,    // (num_chunks, 2, H, D)
+    const acc_t* __restrict__ part_totals,  // (num_chunks, H, 2)
+    const index_t* __restrict__ long_rows,  // (num_long)
+    const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
+    // outputs
+    scalar_t* __restrict__ grad_dst,  // (N_dst, H, D)
+    acc_t* __restrict__ row_state,    // (N_dst, H, 2)
+    acc_t* __restrict__ part_attn) {  // (num_long, H, D)
+    __shared__ acc_t shares[MERGE_WARPS][32][4];
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int column = blockIdx.y * 32 + lane;
+    const int head = column / D;
+    const int64_t last = chunk_ptr[blockIdx.x + 1];
+    acc_t sums[4] = {};  // p i and p over z > 0, then over all edges
+    if (column < H * D) {
+#pragma unroll 4
+        for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
+            sums[0] += part_sums[j * 2 * (H * D) + column];
+            sums[1] += part_sums[(j * 2 + 1) * (H * D) + column];
+            sums[2] += part_totals[(j * H + head) * 2];
+            sums[3] += part_totals[(j * H + head) * 2 + 1];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        shares[warp][lane][i] = sums[i];
+    }
+    __syncthreads();
+    if (warp > 0 || column >= H * D) {
+        return;
+    }
+    for (int w = 1; w < MERGE_WARPS; ++w) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            sums[i] += shares[w][lane][i];
+        }
+    }
+    const int64_t row = long_rows[blockIdx.x];
+    const acc_t delta = sums[2] / sums[3];
+    const acc_t t = (1 - negative_slope) * (sums[0] - delta * sums[1]) / sums[3];
+    from_acc(to_acc(attn[column]) * t, grad_dst[row * (H * D) + column]);
+    part_attn[static_cast<int64_t>(blockIdx.x) * (H * D) + column] =
+        to_acc(feat_dst[row * (H * D) + column]) * t;
+    if (column % D == 0) {
+        row_state[(row * H + head) * 2] = lse[row * H + head] + log2(sums[3]);
+        row_state[(row * H + head) * 2 + 1] = delta;
     }
 }

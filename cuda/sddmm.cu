@@ -25,56 +25,52 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) sddmm(
     const int64_t rows_per_slot,
     // outputs
     scalar_t* __restrict__ out) {  // (E, H), edge-id order
-    const Adjacency adj{indptr, indices, chunk_rows, chunk_begins, num_rows, num_chunks, chunk_size, rows_per_slot};
+    const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
+                        num_rows, num_chunks, chunk_size, rows_per_slot};
     const Lane me = this_lane();
 
-    for_each_unit(adj, me, [&](const Unit& unit) {
+    const auto fetch = [&](index_t position) { return indices[position]; };
+
+    for_each_unit(adj, me, fetch, [&](const Unit& unit) {
         acc_t target[K][V];
         load_row(feat_dst, unit.row, me, unit.begin < unit.end, target);
         acc_t scale = DST_SCALE && unit.row >= 0 ? dst_scale[unit.row] : static_cast<acc_t>(1);
         if (MEAN && unit.begin < unit.end) {
             scale /= static_cast<acc_t>(indptr[unit.row + 1] - indptr[unit.row]);
         }
-        const auto fetch = [&](index_t position) { return indices[position]; };
-        for_each_group(unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
-            constexpr bool full = decltype(kind)::value;
-            acc_t dots[U] = {};
-            for (int slice = 0; slice < LOOPS; ++slice) {
-                const Lane here = on_slice(me, slice);
-                packet_t rows[U][K];
+        for_each_group(
+            unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
+                constexpr bool full = decltype(kind)::value;
+                acc_t dots[U] = {};
+                for (int slice = 0; slice < LOOPS; ++slice) {
+                    const Lane here = on_slice(me, slice);
+                    packet_t rows[U][K];
+                    load_group<full>(feat_src, cols, here, unit, position, rows);
+                    if (LOOPS > 1) {
+                        load_row(feat_dst, unit.row, here, unit.begin < unit.end, target);
+                    }
 #pragma unroll
-                for (int u = 0; u < U; ++u) {
-                    load_row(feat_src, cols[u], here, full || position + u * S < unit.end, rows[u]);
-                }
-                if (LOOPS > 1) {
-                    load_row(feat_dst, unit.row, here, unit.begin < unit.end, target);
-                }
-#pragma unroll
-                for (int u = 0; u < U; ++u) {
-#pragma unroll
-                    for (int k = 0; k < K; ++k) {
-#pragma unroll
-                        for (int v = 0; v < V; ++v) {
+                    for (int u = 0; u < U; ++u) {
+                        for_each_element([&](int k, int v) {
                             dots[u] += element(rows[u][k], v) * target[k][v];
-                        }
+                        });
                     }
                 }
-            }
 #pragma unroll
-            for (int u = 0; u < U; ++u) {
-                if (!full && u >= live) {
-                    continue;
-                }
-                acc_t dot = sum_over_head(dots[u]) * scale;
-                const index_t at = position + u * S;
-                if (me.element == 0 && owns_head(me) && (full || at < unit.end)) {
-                    if (SRC_SCALE) {
-                        dot *= __ldg(src_scale + cols[u]);
+                for (int u = 0; u < U; ++u) {
+                    if (!full && u >= live) {
+                        continue;
                     }
-                    const int64_t edge = PERMUTED ? eids[at] : at;
-                    from_acc(dot, out[edge * H + me.head]);
+                    acc_t dot = sum_over_head(dots[u]) * scale;
+                    const index_t at = position + u * S;
+                    if (me.element == 0 && owns_head(me) && (full || at < unit.end)) {
+                        if (SRC_SCALE) {
+                            dot *= __ldg(src_scale + cols[u]);
+                        }
+                        const int64_t edge = PERMUTED ? eids[at] : at;
+                        from_acc(dot, out[edge * H + me.head]);
+                    }
                 }
-            }
-        });
+            });
     });
 }

@@ -25,83 +25,66 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) spmm(
     // outputs
     scalar_t* __restrict__ out,      // (N_dst, H, D)
     acc_t* __restrict__ part_sum) {  // (num_chunks, H, D)
-    const Adjacency adj{indptr, indices, chunk_rows, chunk_begins, num_rows, num_chunks, chunk_size, rows_per_slot};
+    const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
+                        num_rows, num_chunks, chunk_size, rows_per_slot};
     const Lane me = this_lane();
 
-    for_each_unit(adj, me, [&](const Unit& unit) {
+    const auto fetch = [&](index_t position) { return indices[position]; };
+
+    for_each_unit(adj, me, fetch, [&](const Unit& unit) {
         acc_t sum[K][V];
+        clear(sum);
+        for_each_group(
+            unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
+                constexpr bool full = decltype(kind)::value;
+                packet_t rows[U][K];
+                acc_t factor[U];
 #pragma unroll
-        for (int k = 0; k < K; ++k) {
-#pragma unroll
-            for (int v = 0; v < V; ++v) {
-                sum[k][v] = 0;
-            }
-        }
-        const auto fetch = [&](index_t position) { return indices[position]; };
-        for_each_group(unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
-            constexpr bool full = decltype(kind)::value;
-            packet_t rows[U][K];
-            acc_t factor[U];
-#pragma unroll
-            for (int u = 0; u < U; ++u) {
-                const bool exists = full || position + u * S < unit.end;
-                load_row(feat, cols[u], me, exists, rows[u]);
-                factor[u] = 1;
-                if (WEIGHT > 0 && exists && owns_head(me)) {
-                    const int64_t edge = PERMUTED ? eids[position + u * S] : position + u * S;
-                    factor[u] = to_acc(edge_weight[WEIGHT == 1 ? edge : edge * H + me.head]);
+                for (int u = 0; u < U; ++u) {
+                    const bool exists = full || position + u * S < unit.end;
+                    load_row(feat, cols[u], me, exists, rows[u]);
+                    factor[u] = 1;
+                    if (WEIGHT > 0 && exists && owns_head(me)) {
+                        const int64_t edge = PERMUTED ? eids[position + u * S] : position + u * S;
+                        factor[u] = to_acc(edge_weight[WEIGHT == 1 ? edge : edge * H + me.head]);
+                    }
+                    if (SRC_SCALE && exists) {
+                        factor[u] *= __ldg(src_scale + cols[u]);
+                    }
                 }
-                if (SRC_SCALE && exists) {
-                    factor[u] *= __ldg(src_scale + cols[u]);
-                }
-            }
 #pragma unroll
-            for (int u = 0; u < U; ++u) {
-                if (full || u < live) {
-#pragma unroll
-                    for (int k = 0; k < K; ++k) {
-#pragma unroll
-                        for (int v = 0; v < V; ++v) {
+                for (int u = 0; u < U; ++u) {
+                    if (full || u < live) {
+                        for_each_element([&](int k, int v) {
                             if constexpr (WEIGHT > 0 || SRC_SCALE) {
                                 sum[k][v] += factor[u] * element(rows[u][k], v);
                             } else {
                                 sum[k][v] += element(rows[u][k], v);
                             }
-                        }
+                        });
                     }
                 }
-            }
-        });
+            });
 
         scatter_over_slots<0, K>(me, sum);
-        if (unit.row < 0 || !is_writer(me)) {
+        if (unit.row < 0) {
             return;
         }
         acc_t scale = DST_SCALE ? dst_scale[unit.row] : static_cast<acc_t>(1);
         if (MEAN && unit.begin < unit.end) {
             scale /= static_cast<acc_t>(indptr[unit.row + 1] - indptr[unit.row]);
         }
-        const bool whole = unit.chunk < 0;
-        const int first = first_owned(me);
-        const int64_t place = (whole ? unit.row : unit.chunk) * (H * D) + me.offset;
 #pragma unroll
         for (int k = 0; k < OWNED; ++k) {
-            if (!owns(me, first + k)) {
-                continue;
-            }
 #pragma unroll
             for (int v = 0; v < V; ++v) {
                 sum[k][v] *= scale;
             }
-            const int64_t at = place + (first + k) * P * V;
-            if (whole) {
-                store_packet(out + at, sum[k]);
-            } else {
-#pragma unroll
-                for (int v = 0; v < V; ++v) {
-                    part_sum[at + v] = sum[k][v];
-                }
-            }
+        }
+        if (unit.chunk < 0) {
+            store_row(me, unit.row, sum, out);
+        } else {
+            store_piece(me, unit.chunk, sum, part_sum);
         }
     });
 }

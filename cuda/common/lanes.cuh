@@ -57,9 +57,42 @@ __device__ inline bool owns_head(const Lane& me) {
     return H % HPW == 0 || me.head < H;
 }
 
+// Of the lane's head in an (N, H) array.
+__device__ inline int64_t head_offset(int64_t row, const Lane& me) {
+    return row * H + me.head;
+}
+
+// body(k, v) for every element that a lane may own, unrolled: k and v are constants in it.
+template <class Body>
+__device__ inline void for_each_element(Body body) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+            body(k, v);
+        }
+    }
+}
+
+constexpr acc_t NOTHING = static_cast<acc_t>(0);
+
+__device__ inline void clear(acc_t (&x)[K][V]) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+            x[k][v] = NOTHING;
+        }
+    }
+}
+
 // The lane's K vectors of row `row` of an (N, H, D) array; vectors it does not own read as zero.
-__device__ inline void load_row(const scalar_t* __restrict__ array, int64_t row, const Lane& me, bool live,
-                                packet_t (&packets)[K]) {
+__device__ inline void load_row(
+    const scalar_t* __restrict__ array,
+    int64_t row,
+    const Lane& me,
+    bool live,
+    packet_t (&packets)[K]) {
     const scalar_t* from = array + row * (H * D) + me.offset;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -70,8 +103,12 @@ __device__ inline void load_row(const scalar_t* __restrict__ array, int64_t row,
     }
 }
 
-__device__ inline void load_row(const scalar_t* __restrict__ array, int64_t row, const Lane& me, bool live,
-                                acc_t (&values)[K][V]) {
+__device__ inline void load_row(
+    const scalar_t* __restrict__ array,
+    int64_t row,
+    const Lane& me,
+    bool live,
+    acc_t (&values)[K][V]) {
     packet_t packets[K];
     load_row(array, row, me, live, packets);
 #pragma unroll
@@ -107,6 +144,15 @@ __device__ inline acc_t largest_over_slots(acc_t x) {
         x = largest(x, __shfl_xor_sync(FULL_WARP, x, slot * ROW_LANES));
     }
     return x;
+}
+
+// The value of the row's first edge slot, in every slot.
+__device__ inline acc_t from_first_slot(acc_t x) {
+    if constexpr (S == 1) {
+        return x;
+    }
+    const int lane = threadIdx.x % 32;
+    return __shfl_sync(FULL_WARP, x, lane - lane % SLOT_LANES + lane % ROW_LANES);
 }
 
 // Sum K vectors over the edge slots of a row, each slot keeping a share of the vectors: while the
@@ -159,4 +205,37 @@ __device__ inline int first_owned(const Lane& me) {
 // Slots beyond those that split the vectors hold copies: one of them writes.
 __device__ inline bool is_writer(const Lane& me) {
     return (me.edge_slot >> HALVINGS) == 0;
+}
+
+// Write the owned vectors of a finished row.
+__device__ inline void store_row(
+    const Lane& me,
+    int64_t row,
+    const acc_t (&x)[K][V],
+    scalar_t* out) {
+    const int first = first_owned(me);
+#pragma unroll
+    for (int k = 0; k < OWNED; ++k) {
+        if (is_writer(me) && owns(me, first + k)) {
+            store_packet(out + row * (H * D) + me.offset + (first + k) * P * V, x[k]);
+        }
+    }
+}
+
+// The same for a row of sums that a merge will read.
+__device__ inline void store_piece(
+    const Lane& me,
+    int64_t piece,
+    const acc_t (&x)[K][V],
+    acc_t* part) {
+    const int first = first_owned(me);
+#pragma unroll
+    for (int k = 0; k < OWNED; ++k) {
+        if (is_writer(me) && owns(me, first + k)) {
+#pragma unroll
+            for (int v = 0; v < V; ++v) {
+                part[piece * (H * D) + me.offset + (first + k) * P * V + v] = x[k][v];
+            }
+        }
+    }
 }

@@ -23,7 +23,7 @@ struct raw_vector<16> {
     using type = uint4;
 };
 
-using packet_t = raw_vector<V * static_cast<int>(sizeof(scalar_t))>::type;
+using packet_t = raw_vector<V* static_cast<int>(sizeof(scalar_t))>::type;
 
 __device__ inline packet_t load_packet(const scalar_t* __restrict__ from) {
     return __ldg(reinterpret_cast<const packet_t*>(from));

@@ -1,4 +1,4 @@
-"""From a frozen key to a compiled module: prelude, NVRTC through CuPy, disk cache."""
+"""From a frozen key to a compiled function: prelude, NVRTC through CuPy, disk cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dgl_flash.kernels.source import load_source
+from dgl_flash.kernels.source import load_entry, load_source
 
 # The first 16-bit flavour is a type of cuda/common/scalar.cuh.
 SCALAR = {
@@ -29,12 +29,14 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 @dataclass(frozen=True)
 class KernelKey:
-    """Everything that changes the machine code of one ``.cu`` file.
+    """Everything that changes the machine code of one entry point.
 
     Attributes
     ----------
     file : str
         Source file under ``cuda/``.
+    entry : str
+        Its ``extern "C"`` function to compile.
     dtype : torch.dtype
         Storage type of the features, ``scalar_t``.
     index_dtype : torch.dtype
@@ -44,6 +46,7 @@ class KernelKey:
     """
 
     file: str
+    entry: str
     dtype: torch.dtype
     index_dtype: torch.dtype
     constants: tuple[tuple[str, int], ...]
@@ -58,18 +61,15 @@ class KernelKey:
             f"using index_t = {INDEX[self.index_dtype]};",
             *(f"constexpr int {name} = {int(value)};" for name, value in self.constants),
         ]
-        return "\n".join(lines) + "\n" + load_source(self.file)
+        return "\n".join(lines) + "\n" + load_entry(self.file, self.entry)
 
-    def parameters(self) -> dict[str, tuple[str, ...]]:
-        """Parameter types of every entry point, ``"pointer"`` or a scalar's C type."""
+    def parameters(self) -> tuple[str, ...]:
+        """Parameter types of the entry point, ``"pointer"`` or a scalar's C type."""
         aliases = {
             "acc_t": SCALAR[accumulator(self.dtype)],
             "index_t": INDEX[self.index_dtype],
         }
-        return {
-            name: tuple(aliases.get(kind, kind) for kind in kinds)
-            for name, kinds in _signatures(self.file).items()
-        }
+        return tuple(aliases.get(kind, kind) for kind in _signatures(self.file)[self.entry])
 
 
 _ENTRY = re.compile(
@@ -92,30 +92,27 @@ def _signatures(file: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-@functools.cache
-def compile_module(key: KernelKey, device_index: int) -> Any:
-    """Compile ``key`` for a device, or take the binary from CuPy's disk cache.
+def compile_function(key: KernelKey) -> Any:
+    """Compile ``key`` for the current device, or take the binary from CuPy's disk cache.
 
     Parameters
     ----------
     key : KernelKey
         What to compile.
-    device_index : int
-        CUDA device; it must be the current one.
 
     Returns
     -------
-    cupy.RawModule
-        The loaded module.
+    cupy.cuda.Function
+        Loaded and ready to launch.
     """
     import cupy
 
-    return cupy.RawModule(code=key.source(), options=OPTIONS, backend="nvrtc")
+    module = cupy.RawModule(code=key.source(), options=OPTIONS, backend="nvrtc")
+    return module.get_function(key.entry).kernel
 
 
 def compile_probe(device: torch.device) -> None:
     """Compile and load the smallest kernel on ``device``; whatever is missing raises."""
-    index = torch.cuda.current_device() if device.index is None else device.index
-    with torch.cuda.device(index):
-        key = KernelKey("merge.cu", torch.float32, torch.int32, (("H", 1), ("D", 1)))
-        compile_module(key, index).get_function("merge_sum").kernel  # noqa: B018  loads the binary
+    with torch.cuda.device(device):
+        constants = (("H", 1), ("D", 1))
+        compile_function(KernelKey("merge.cu", "merge_sum", torch.float32, torch.int32, constants))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_flash.kernels.jit import KernelKey, compile_module
+from dgl_flash.kernels.jit import KernelKey, compile_function
 
 Argument = Tensor | int | float | None
 
@@ -30,29 +30,31 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
 }
 
 
+class _Stream(NamedTuple):
+    """All that a launch wants of a stream object; CuPy's own class for this is deprecated."""
+
+    ptr: int
+
+
 class Kernel:
-    """One entry point of one module on one device.
+    """One compiled entry point on one device.
 
     Parameters
     ----------
     key : KernelKey
-        Module to compile.
-    entry : str
-        Name of the ``extern "C"`` function.
+        What to compile.
     device_index : int
         CUDA device to load it on.
     """
 
-    __slots__ = ("_convert", "_device_index", "_function", "entry", "key")
+    __slots__ = ("_convert", "_device_index", "_function", "key")
 
-    def __init__(self, key: KernelKey, entry: str, device_index: int) -> None:
+    def __init__(self, key: KernelKey, device_index: int) -> None:
         self.key = key
-        self.entry = entry
         self._device_index = device_index
-        self._convert = tuple(_CONVERT[kind] for kind in key.parameters()[entry])
+        self._convert = tuple(_CONVERT[kind] for kind in key.parameters())
         with torch.cuda.device(device_index):
-            module = compile_module(key, device_index)
-            self._function = module.get_function(entry).kernel
+            self._function = compile_function(key)
 
     def __call__(self, grid: tuple[int, ...], threads: int, *arguments: Argument) -> None:
         """Launch on torch's current stream of the kernel's device; nothing is synchronised.
@@ -78,27 +80,18 @@ class Kernel:
                 self._launch(grid, threads, typed)
 
     def _launch(self, grid: tuple[int, ...], threads: int, typed: tuple[Any, ...]) -> None:
-        stream = torch.cuda.current_stream(self._device_index).cuda_stream
-        self._function(grid, (threads,), typed, stream=_external_stream(stream))
-
-
-@functools.lru_cache(maxsize=256)
-def _external_stream(pointer: int) -> Any:
-    import cupy
-
-    return cupy.cuda.ExternalStream(pointer)
+        stream = _Stream(torch.cuda.current_stream(self._device_index).cuda_stream)
+        self._function(grid, (threads,), typed, stream=stream)
 
 
 @functools.cache
-def get_kernel(key: KernelKey, entry: str, device_index: int) -> Kernel:
-    """The kernel for a key, compiled on first use and kept for the process.
+def get_kernel(key: KernelKey, device_index: int) -> Kernel:
+    """Compile a kernel on first use and keep it for the process.
 
     Parameters
     ----------
     key : KernelKey
-        Module.
-    entry : str
-        Entry point.
+        Entry point with its compile-time names.
     device_index : int
         CUDA device.
 
@@ -107,4 +100,4 @@ def get_kernel(key: KernelKey, entry: str, device_index: int) -> Kernel:
     Kernel
         Ready to launch.
     """
-    return Kernel(key, entry, device_index)
+    return Kernel(key, device_index)

@@ -101,6 +101,7 @@ def make_layout(
     vectors: int,
     row_slots: int,
     unroll: int,
+    vector_bytes: int = VECTOR_BYTES,
     max_slices: int = 1,
     loops: bool = False,
     warps: int = 4,
@@ -119,6 +120,8 @@ def make_layout(
         Rows a warp should walk at a time; lanes left over walk several edges of a row.
     unroll : int
         Edges a lane has in flight.
+    vector_bytes : int
+        Most bytes a load should move.
     max_slices : int
         How many blocks may share a head; above 1 a lane never owns more than ``vectors`` vectors.
     loops : bool
@@ -131,7 +134,7 @@ def make_layout(
     Layout
         Lanes add up to a warp.
     """
-    vector = VECTOR_BYTES // itemsize
+    vector = max(vector_bytes // itemsize, 1)
     while head_dim % vector:
         vector //= 2
     per_head = head_dim // vector

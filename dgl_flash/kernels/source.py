@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 
 _INCLUDE = re.compile(r'^#include "([^"]+)"\s*$')
+# An entry point ends with the first brace in column 0.
+_ENTRY = re.compile(r'^extern "C" __global__ void.*?^\}$', re.DOTALL | re.MULTILINE)
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -52,6 +54,32 @@ def load_source(name: str) -> str:
         Source that needs no include path.
     """
     return "".join(_inlined(source_root() / name, set()))
+
+
+@functools.cache
+def load_entry(name: str, entry: str) -> str:
+    """Text of ``cuda/<name>`` with one entry point; the others become empty lines.
+
+    Each costs the compiler about a second, and every pass has a layout of its own anyway.
+
+    Parameters
+    ----------
+    name : str
+        File name relative to :func:`source_root`.
+    entry : str
+        The ``extern "C"`` function to keep.
+
+    Returns
+    -------
+    str
+        Source whose line numbers are unchanged.
+    """
+
+    def keep_or_blank(match: re.Match[str]) -> str:
+        wanted = re.search(rf"\b{entry}\(", match.group()) is not None
+        return match.group() if wanted else "\n" * match.group().count("\n")
+
+    return _ENTRY.sub(keep_or_blank, load_source(name))
 
 
 def _inlined(path: Path, seen: set[Path]) -> list[str]:

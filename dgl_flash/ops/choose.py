@@ -9,7 +9,7 @@ from typing import Protocol
 
 from dgl_flash.kernels.layout import Layout, ceil_power, make_layout
 
-SHORT_ROWS = 8  # mean degree below which a warp walks several rows at a time
+SHORT_ROWS = 6  # mean degree below which a warp walks several rows at a time
 
 
 class DegreeFacts(Protocol):
@@ -44,9 +44,8 @@ def gatv2_layout(
         Compile-time shape.
     """
     short = mean_degree(adjacency) < SHORT_ROWS
-    unroll = {"forward": 4, "backward_dst": 2, "backward_src": 2}[direction]
     return make_layout(
-        num_heads, head_dim, itemsize, vectors=2, row_slots=2 if short else 1, unroll=unroll
+        num_heads, head_dim, itemsize, vectors=2, row_slots=2 if short else 1, unroll=2
     )
 
 
@@ -57,9 +56,9 @@ def spmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize:
         num_heads,
         head_dim,
         itemsize,
-        vectors=2,
+        vectors=1,
         row_slots=2 if short else 1,
-        unroll=4,
+        unroll=8,
         max_slices=2**16,
     )
 

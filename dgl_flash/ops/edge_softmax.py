@@ -32,69 +32,39 @@ def _plan(struct: GraphStructure, score: Tensor) -> RowLaunch:
     return plan_rows(adj, layout, score.shape[1], 1)
 
 
-def _forward(struct: GraphStructure, score: Tensor) -> Tensor:
-    """Softmax of (E, H) scores."""
+def _forward(struct: GraphStructure, score: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax of (E, H) scores, and the (N, H, 2) state of each row that the backward needs."""
     rows = _plan(struct, score)
-    dtype = score.dtype
-    out = empty(tuple(score.shape), dtype, score.device)
-    part_state = rows.part(dtype, score.shape[1], 2)
+    num_heads, dtype, device = score.shape[1], score.dtype, score.device
+    out = empty(tuple(score.shape), dtype, device)
+    row_state = empty((struct.num_dst, num_heads, 2), accumulator(dtype), device)
+    part_state = rows.part(dtype, num_heads, 2)
+    shared = (rows.adjacency.eids, *rows.arguments())
     kernel = rows.kernel(FILE, "edge_softmax_forward", dtype, **_flags(rows))
-    kernel(
-        rows.grid,
-        rows.layout.threads,
-        score,
-        rows.adjacency.eids,
-        *rows.arguments(),
-        out,
-        part_state,
-    )
+    kernel(rows.grid, rows.layout.threads, score, *shared, out, row_state, part_state)
     if rows.plan is not None:
-        lse = empty((struct.num_dst, score.shape[1]), accumulator(dtype), score.device)
-        rows.merge_softmax(None, part_state, None, lse)
+        acc_dtype = row_state.dtype
+        rows.merge("merge_totals", acc_dtype, inputs=(part_state,), outputs=(row_state,))
         kernel = rows.kernel(FILE, "edge_softmax_forward_long", dtype, **_flags(rows))
-        kernel(
-            rows.chunk_grid,
-            rows.layout.threads,
-            score,
-            lse,
-            rows.adjacency.eids,
-            *rows.arguments(),
-            out,
-        )
-    return out
+        kernel(rows.chunk_grid, rows.layout.threads, score, row_state, *shared, out)
+    return out, row_state
 
 
-def _backward(struct: GraphStructure, out: Tensor, grad_out: Tensor) -> Tensor:
-    """Gradient of (E, H) scores from the softmax and its gradient."""
-    rows = _plan(struct, out)
-    dtype = out.dtype
-    grad_score = empty(tuple(out.shape), dtype, out.device)
-    part_inner = rows.part(dtype, out.shape[1])
+def _backward(struct: GraphStructure, score: Tensor, row_state: Tensor, grad_out: Tensor) -> Tensor:
+    """Gradient of (E, H) scores."""
+    rows = _plan(struct, score)
+    num_heads, dtype, device = score.shape[1], score.dtype, score.device
+    grad_score = empty(tuple(score.shape), dtype, device)
+    part_inner = rows.part(dtype, num_heads)
+    shared = (rows.adjacency.eids, *rows.arguments())
+    operands = (score, grad_out, row_state)
     kernel = rows.kernel(FILE, "edge_softmax_backward", dtype, **_flags(rows))
-    kernel(
-        rows.grid,
-        rows.layout.threads,
-        out,
-        grad_out,
-        rows.adjacency.eids,
-        *rows.arguments(),
-        grad_score,
-        part_inner,
-    )
+    kernel(rows.grid, rows.layout.threads, *operands, *shared, grad_score, part_inner)
     if rows.plan is not None:
-        inner = empty((struct.num_dst, out.shape[1]), accumulator(dtype), out.device)
-        rows.merge_sum(part_inner, inner)
+        inner = empty((struct.num_dst, num_heads), accumulator(dtype), device)
+        rows.merge("merge_sum", inner.dtype, inputs=(part_inner,), outputs=(inner,))
         kernel = rows.kernel(FILE, "edge_softmax_backward_long", dtype, **_flags(rows))
-        kernel(
-            rows.chunk_grid,
-            rows.layout.threads,
-            out,
-            grad_out,
-            inner,
-            rows.adjacency.eids,
-            *rows.arguments(),
-            grad_score,
-        )
+        kernel(rows.chunk_grid, rows.layout.threads, *operands, inner, *shared, grad_score)
     return grad_score
 
 
@@ -103,26 +73,26 @@ def _flags(rows: RowLaunch) -> dict[str, int]:
 
 
 class EdgeSoftmaxFunction(Function):
-    """Saves the softmax only."""
+    """Saves the scores and two numbers a row and head."""
 
     @staticmethod
     def forward(ctx: Any, struct: GraphStructure, score: Tensor) -> Tensor:
         """Run the kernel on (E, H) scores."""
-        out = _forward(struct, packed(score))
+        out, row_state = _forward(struct, packed(score))
         ctx.struct = struct
-        ctx.save_for_backward(score, out)
+        ctx.save_for_backward(score, row_state)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Run the kernel, or differentiate the reference when a graph of it is wanted."""
-        score, out = ctx.saved_tensors
+        score, row_state = ctx.saved_tensors
         if torch.is_grad_enabled():
             again = score.view_as(score)
             result = reference.edge_softmax(ctx.struct, again)
             (grad,) = torch.autograd.grad(result, again, grad_out, create_graph=True)
         else:
-            grad = _backward(ctx.struct, out, packed(grad_out))
+            grad = _backward(ctx.struct, packed(score), row_state, packed(grad_out))
         return (
             None,  # struct
             grad,  # score

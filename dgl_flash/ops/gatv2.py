@@ -55,7 +55,7 @@ def _forward(
         part_sum,
         part_state,
     )
-    rows.merge_softmax(part_sum, part_state, out, lse)
+    rows.merge("merge_softmax", dtype, inputs=(part_sum, part_state), outputs=(out, lse))
     return out, lse
 
 
@@ -64,7 +64,6 @@ def _backward_dst(
     feat_src: Tensor,
     feat_dst: Tensor,
     attn: Tensor,
-    out: Tensor,
     lse: Tensor,
     grad_out: Tensor,
     negative_slope: float,
@@ -77,25 +76,32 @@ def _backward_dst(
     rows = plan_rows(adj, layout, num_heads, head_dim)
     grad_dst = empty((struct.num_dst, num_heads, head_dim), dtype, device)
     row_state = empty((struct.num_dst, num_heads, 2), accumulator(dtype), device)
-    part_grad = rows.part(dtype, num_heads, head_dim)
-    part_attn = empty((rows.num_blocks, num_heads, head_dim), accumulator(dtype), device)
+    part_sums = rows.part(dtype, 2, num_heads, head_dim)
+    part_totals = rows.part(dtype, num_heads, 2)
+    shares = rows.num_blocks + rows.num_long
+    part_attn = empty((shares, num_heads, head_dim), accumulator(dtype), device)
     rows.kernel(FILE, "gatv2_backward_dst", dtype)(
         rows.grid,
         layout.threads,
         feat_src,
         feat_dst,
         attn,
-        out,
         grad_out,
         lse,
         negative_slope,
         *rows.arguments(),
         grad_dst,
         row_state,
-        part_grad,
+        part_sums,
+        part_totals,
         part_attn,
     )
-    rows.merge_sum(part_grad, grad_dst)
+    rows.merge(
+        "merge_gatv2_dst",
+        dtype,
+        inputs=(feat_dst, attn, lse, negative_slope, part_sums, part_totals),
+        outputs=(grad_dst, row_state, part_attn[rows.num_blocks :]),
+    )
     return grad_dst, row_state, part_attn
 
 
@@ -131,12 +137,12 @@ def _backward_src(
         part_grad,
         part_attn,
     )
-    rows.merge_sum(part_grad, grad_src)
+    rows.merge("merge_sum", dtype, inputs=(part_grad,), outputs=(grad_src,))
     return grad_src, part_attn
 
 
 class GATv2Function(Function):
-    """Saves the inputs, the output and one log-sum-exp a row and head."""
+    """Saves the inputs and one log-sum-exp a row and head."""
 
     @staticmethod
     def forward(
@@ -150,14 +156,14 @@ class GATv2Function(Function):
         """Run the fused forward."""
         operands = packed(feat_src), packed(feat_dst), packed(attn)
         out, lse = _forward(struct, *operands, negative_slope)
-        ctx.save_for_backward(feat_src, feat_dst, attn, out, lse)
+        ctx.save_for_backward(feat_src, feat_dst, attn, lse)
         ctx.struct, ctx.negative_slope = struct, negative_slope
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Run both fused passes, or differentiate the reference when a graph of it is wanted."""
-        feat_src, feat_dst, attn, out, lse = ctx.saved_tensors
+        feat_src, feat_dst, attn, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _differentiable_backward(ctx, feat_src, feat_dst, attn, grad_out)
         feat_src, feat_dst, attn = packed(feat_src), packed(feat_dst), packed(attn)
@@ -165,7 +171,7 @@ class GATv2Function(Function):
         struct, slope = ctx.struct, ctx.negative_slope
         _, want_src, want_dst, want_attn, _ = ctx.needs_input_grad
         grad_dst, row_state, part_attn = _backward_dst(
-            struct, feat_src, feat_dst, attn, out, lse, grad_out, slope
+            struct, feat_src, feat_dst, attn, lse, grad_out, slope
         )
         grad_src = grad_attn = None
         if want_src or want_attn:

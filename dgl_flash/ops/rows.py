@@ -64,6 +64,11 @@ class RowLaunch:
         return 0 if self.plan is None else self.plan.num_chunks
 
     @property
+    def num_long(self) -> int:
+        """Rows that are cut into pieces."""
+        return 0 if self.plan is None else self.plan.num_long
+
+    @property
     def num_blocks(self) -> int:
         """Blocks along x."""
         slots = self.layout.slots_per_block
@@ -116,40 +121,35 @@ class RowLaunch:
         device = self.adjacency.indptr.device
         return empty((self.num_chunks, *shape), accumulator(dtype), device)
 
-    def merge_sum(self, part: Tensor | None, out: Tensor) -> None:
-        """Write the long rows of ``out`` (num_rows, H, D) from the sums of their pieces."""
-        if self.plan is None:
-            return
-        kernel = self._merge_kernel("merge_sum", out.dtype)
-        kernel(self._merge_grid(), MERGE_THREADS, part, *self._merge_rows(), out)
-
-    def merge_softmax(
-        self, part_sum: Tensor | None, part_state: Tensor | None, out: Tensor | None, lse: Tensor
+    def merge(
+        self,
+        entry: str,
+        dtype: torch.dtype,
+        *,
+        inputs: tuple[Argument, ...],
+        outputs: tuple[Tensor, ...],
     ) -> None:
-        """Write the long rows of ``out`` and ``lse`` from the softmax states of their pieces."""
+        """Put the pieces of long rows together; nothing to do when no row is cut.
+
+        Parameters
+        ----------
+        entry : str
+            Kernel of ``merge.cu``.
+        dtype : torch.dtype
+            Storage type of its features.
+        inputs, outputs : tuple
+            Arguments before and after the list of long rows.
+        """
         if self.plan is None:
             return
-        kernel = self._merge_kernel("merge_softmax", lse.dtype if out is None else out.dtype)
-        rows = self._merge_rows()
-        kernel(self._merge_grid(), MERGE_THREADS, part_sum, part_state, *rows, out, lse)
-
-    def _merge_kernel(self, entry: str, dtype: torch.dtype) -> Kernel:
-        return _merge_kernel(
-            entry,
-            dtype,
-            self.adjacency.index_dtype,
-            self.num_heads,
-            self.head_dim,
-            self.adjacency.indptr.device.index,
+        device_index = self.adjacency.indptr.device.index
+        index_dtype = self.adjacency.index_dtype
+        kernel = _merge_kernel(
+            entry, dtype, index_dtype, self.num_heads, self.head_dim, device_index
         )
-
-    def _merge_rows(self) -> tuple[Tensor, Tensor]:
-        assert self.plan is not None
-        return self.plan.long_rows, self.plan.chunk_ptr
-
-    def _merge_grid(self) -> tuple[int, int]:
-        assert self.plan is not None
-        return self.plan.num_long, -(-self.num_heads * self.head_dim // MERGE_COLUMNS)
+        columns = -(-self.num_heads * self.head_dim // MERGE_COLUMNS)
+        rows = (self.plan.long_rows, self.plan.chunk_ptr)
+        kernel((self.plan.num_long, columns), MERGE_THREADS, *inputs, *rows, *outputs)
 
 
 def plan_rows(adjacency: Adjacency, layout: Layout, num_heads: int, head_dim: int) -> RowLaunch:
@@ -193,7 +193,7 @@ def _kernel(
     device_index: int,
 ) -> Kernel:
     constants = layout.constants(num_heads, head_dim) + flags
-    return get_kernel(KernelKey(file, dtype, index_dtype, constants), entry, device_index)
+    return get_kernel(KernelKey(file, entry, dtype, index_dtype, constants), device_index)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -206,7 +206,7 @@ def _merge_kernel(
     device_index: int,
 ) -> Kernel:
     constants = (("H", num_heads), ("D", head_dim))
-    return get_kernel(KernelKey("merge.cu", dtype, index_dtype, constants), entry, device_index)
+    return get_kernel(KernelKey("merge.cu", entry, dtype, index_dtype, constants), device_index)
 
 
 def packed(tensor: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def _forward(
         out,
         part_sum,
     )
-    rows.merge_sum(part_sum, out)
+    rows.merge("merge_sum", dtype, inputs=(part_sum,), outputs=(out,))
     return out
 
 

@@ -1,0 +1,89 @@
+"""Inputs that the op tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgl_flash.structure import GraphStructure, structure
+from tests.graphs import random_graph, small_zoo, zoo
+from tests.numerics import check_op
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+WIDTHS = (1, 3, 7, 8, 31, 32, 33, 64, 100, 256, 512)
+HEADS = (1, 3, 8)
+
+every_graph = pytest.mark.parametrize("name", sorted(zoo()))
+small_graph = pytest.mark.parametrize("name", sorted(small_zoo()))
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
+every_idtype = pytest.mark.parametrize("idtype", (torch.int32, torch.int64), ids=("int32", "int64"))
+
+
+def shape_cases() -> list[Any]:
+    """Every width, every head count and every dtype, without all of their products."""
+    cases = [(3, width, torch.float32) for width in WIDTHS]
+    cases += [(heads, width, torch.float32) for heads in HEADS for width in (7, 64)]
+    cases += [
+        (heads, width, dtype) for dtype in DTYPES for heads, width in ((2, 64), (3, 7), (1, 100))
+    ]
+    cases += [(1, 512, torch.float64), (1, 512, torch.bfloat16), (8, 32, torch.float16)]
+    cases += [(64, 8, torch.float32), (16, 511, torch.float32)]
+    return [
+        pytest.param(*case, id=f"H{case[0]}-D{case[1]}-{str(case[2])[6:]}")
+        for case in dict.fromkeys(cases)
+    ]
+
+
+every_shape = pytest.mark.parametrize(("num_heads", "head_dim", "dtype"), shape_cases())
+
+
+def draw(*shape: int, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
+    """Standard normal values, the same on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return values.to(dtype).to(device)
+
+
+def skewed_graph(seed: int = 0) -> Any:
+    """A few hundred nodes, one row long enough to be cut, many empty ones."""
+    import dgl
+
+    generator = torch.Generator().manual_seed(seed)
+    src = torch.randint(0, 300, (2500,), generator=generator)
+    dst = torch.randint(0, 200, (2500,), generator=generator)
+    dst[:1500] = 17
+    src[1000:2000] = 5
+    order = torch.randperm(2500, generator=generator)
+    return dgl.graph((src[order], dst[order]), num_nodes=300)
+
+
+def small_graph_of(num_nodes: int = 12, num_edges: int = 40) -> Any:
+    """For gradcheck."""
+    return random_graph(num_nodes, num_edges, seed=3)
+
+
+def on(device: torch.device, graph: Any) -> GraphStructure:
+    """Structure of a CPU graph on the device under test."""
+    return structure(graph, device)
+
+
+# A gradient to one edge is one dot product; where its terms cancel, the order of the sum shows.
+EDGE_ULPS = {torch.float64: 4000, torch.float32: 100, torch.float16: 4, torch.bfloat16: 4}
+
+
+def check_twins(
+    op: Callable[..., Any],
+    twin: Callable[..., Any],
+    graph: Any,
+    device: torch.device,
+    *,
+    ulps: float | None = None,
+    **inputs: Any,
+) -> None:
+    """Judge an op on ``graph`` against its reference on the same device."""
+    struct = on(device, graph)
+    check_op(lambda **kw: op(graph, **kw), lambda **kw: twin(struct, **kw), inputs, ulps=ulps)

@@ -1,0 +1,100 @@
+"""Dot products of an edge's ends."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dgl_flash import ops, reference
+from tests.graphs import zoo
+from tests.ops.common import (
+    EDGE_ULPS,
+    check_twins,
+    draw,
+    every_graph,
+    every_shape,
+    on,
+    skewed_graph,
+    small_graph_of,
+)
+
+
+def inputs(graph, num_heads, head_dim, dtype, device):
+    struct = on(device, graph)
+    kind = {"dtype": dtype, "device": device}
+    return {
+        "feat_src": draw(struct.num_src, num_heads, head_dim, seed=1, **kind),
+        "feat_dst": draw(struct.num_dst, num_heads, head_dim, seed=2, **kind),
+    }
+
+
+@every_graph
+def test_every_graph(name, device):
+    graph = zoo()[name](torch.int64)
+    given = inputs(graph, 2, 12, torch.float32, device)
+    check_twins(
+        ops.u_dot_v,
+        reference.u_dot_v,
+        graph,
+        device,
+        ulps=EDGE_ULPS[given["feat_src"].dtype],
+        **given,
+    )
+
+
+@every_shape
+def test_every_shape(num_heads, head_dim, dtype, device):
+    graph = skewed_graph()
+    given = inputs(graph, num_heads, head_dim, dtype, device)
+    check_twins(
+        ops.u_dot_v,
+        reference.u_dot_v,
+        graph,
+        device,
+        ulps=EDGE_ULPS[given["feat_src"].dtype],
+        **given,
+    )
+
+
+@pytest.mark.parametrize("head_dim", [1433, 2048])
+def test_heads_wider_than_a_warp(head_dim, device):
+    graph = skewed_graph()
+    given = inputs(graph, 1, head_dim, torch.float32, device)
+    check_twins(
+        ops.u_dot_v,
+        reference.u_dot_v,
+        graph,
+        device,
+        ulps=EDGE_ULPS[given["feat_src"].dtype],
+        **given,
+    )
+
+
+def test_gradcheck_to_second_order(device):
+    graph = small_graph_of()
+    given = inputs(graph, 2, 3, torch.float64, device)
+    leaves = [t.requires_grad_() for t in given.values()]
+
+    def run(*args):
+        return ops.u_dot_v(graph, *args)
+
+    assert torch.autograd.gradcheck(run, leaves)
+    assert torch.autograd.gradgradcheck(run, leaves)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "error"),
+    [
+        ("feat_src", lambda t: t[:-1], ValueError),
+        ("feat_dst", lambda t: t[:, :1], ValueError),
+        ("feat_dst", lambda t: t.double(), TypeError),
+        ("feat_src", lambda t: t.flatten(1), ValueError),
+        ("feat_src", lambda t: None, TypeError),
+    ],
+)
+def test_spoiled_arguments(name, spoil, error, device):
+    graph = skewed_graph()
+    given = inputs(graph, 2, 8, torch.float32, device)
+    with pytest.raises(error, match=rf"u_dot_v: expected `{name}`"):
+        ops.u_dot_v(graph, **{**given, name: spoil(given[name])})
+    ops.u_dot_v(graph, **given)
