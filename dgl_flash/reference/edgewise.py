@@ -116,10 +116,17 @@ def _by_chunks(
         parts = torch.autograd.grad(out, [leaves[i] for i in wanted], grad_out[at])
         for i, total, part in zip(wanted, grads, parts, strict=True):
             if i in ends:
-                total.index_add_(0, ends[i], part)
+                _add_rows(total, ends[i], part)
             else:
                 total.add_(part)
     return grads
+
+
+def _add_rows(total: Tensor, ids: Tensor, part: Tensor) -> None:
+    if total.is_cuda:
+        total.index_put_((ids,), part, accumulate=True)  # index_add_ is not repeatable there
+    else:
+        total.index_add_(0, ids, part)
 
 
 def _slices(total: int, chunk: int) -> Iterator[slice]:

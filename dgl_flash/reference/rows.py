@@ -18,6 +18,8 @@ def per_row(values: Tensor, like: Tensor) -> Tensor:
 
 def gather_rows(values: Tensor, ids: Tensor) -> Tensor:
     """``out[e] = values[ids[e]]``: what each edge reads from its node."""
+    if values.is_cuda:
+        return values[ids]  # its gradient sorts, as below
     # gather and scatter_add, each the gradient of the other, are torch's parallel pair on the CPU;
     # index_select's gradient is index_add, several times slower there.
     return values.gather(0, per_row(ids, values).expand(-1, *values.shape[1:]))
@@ -26,6 +28,9 @@ def gather_rows(values: Tensor, ids: Tensor) -> Tensor:
 def sum_to_rows(values: Tensor, ids: Tensor, num_rows: int) -> Tensor:
     """``out[v] = sum over ids[e] == v of values[e]``: what each node receives."""
     out = values.new_zeros((num_rows, *values.shape[1:]))
+    if values.is_cuda:
+        # Sorts the ids and adds in a fixed order; scatter_add would add in the order of arrival.
+        return out.index_put((ids,), values, accumulate=True)
     return out.scatter_add(0, per_row(ids, values).expand_as(values), values)
 
 
