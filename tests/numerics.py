@@ -166,7 +166,9 @@ def _whole_error(found: Tensor, exact: Tensor) -> float:
 def _row_errors(found: Tensor, exact: Tensor) -> Tensor:
     errors = (found - exact).abs().amax(dim=1)
     scales = exact.abs().amax(dim=1)
-    # A row that cancels to almost nothing is measured against a tenth of an ordinary row: its
-    # relative error says nothing. The median ignores hubs, behind which small rows could hide.
-    ordinary = scales[scales > 0].median().item() if (scales > 0).any() else 1.0
-    return errors / scales.clamp(min=0.1 * ordinary)
+    # A row that cancels to almost nothing is measured against an ordinary row: its own relative
+    # error says nothing. The median ignores hubs, behind which rows could hide, and what float64
+    # itself leaves of sums that are zero.
+    present = scales[scales > 1e-9 * scales.max()]
+    ordinary = present.median().item() if present.numel() > 0 else 1.0
+    return errors / scales.clamp(min=ordinary)
