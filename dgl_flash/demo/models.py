@@ -22,7 +22,7 @@ class GATv2(nn.Module):
     in_feats, hidden, classes, heads : int
         Width of the features, of a head, of the output; number of heads of both layers.
     dropout, attn_drop : float
-        Dropout of the features of both layers and of the attention.
+        Dropout of the features between the layers, and of the attention of both.
 
     References
     ----------
@@ -41,9 +41,12 @@ class GATv2(nn.Module):
         attn_drop: float = 0.0,
     ) -> None:
         super().__init__()
-        drop = {"feat_drop": dropout, "attn_drop": attn_drop}
-        self.first = dglnn.GATv2Conv(in_feats, hidden, heads, activation=functional.elu, **drop)
-        self.second = dglnn.GATv2Conv(heads * hidden, classes, heads, **drop)
+        self.first = dglnn.GATv2Conv(
+            in_feats, hidden, heads, attn_drop=attn_drop, activation=functional.elu
+        )
+        self.second = dglnn.GATv2Conv(
+            heads * hidden, classes, heads, feat_drop=dropout, attn_drop=attn_drop
+        )
 
     def forward(self, graph: Any, feat: Tensor) -> Tensor:
         """Compute class scores of shape (N, classes) from features of shape (N, in_feats)."""
@@ -61,7 +64,7 @@ class GCN(nn.Module):
     in_feats, hidden, classes : int
         Width of the features, between the layers, of the output.
     dropout : float
-        Dropout of the features of both layers.
+        Dropout of the features between the layers.
 
     References
     ----------
@@ -78,7 +81,7 @@ class GCN(nn.Module):
 
     def forward(self, graph: Any, feat: Tensor) -> Tensor:
         """Compute class scores of shape (N, classes) from features of shape (N, in_feats)."""
-        hidden = self.first(graph, self.dropout(feat))
+        hidden = self.first(graph, feat)
         return self.second(graph, self.dropout(hidden))
 
 
