@@ -1,0 +1,221 @@
+"""The benchmarks at tiny size: what they measure, and what they write."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import cases, graphs, launch_overhead, paths, plots, run, targets
+from benchmarks.timing import WARM_UP, Timer
+from benchmarks.yardstick import yardstick_ms
+from dgl_flash.structure import GraphStructure
+
+CPU = torch.device("cpu")
+TINY = [name for name in graphs.OWN if name.startswith("tiny")]
+
+
+def degrees(name: str) -> torch.Tensor:
+    return graphs.load(name, CPU).struct.in_degrees()
+
+
+@pytest.mark.parametrize("name", [*TINY, "cora"])
+def test_generators_are_seeded_and_stay_in_range(name: str) -> None:
+    src, dst, nodes = graphs.OWN[name]()
+    again, _, _ = graphs.OWN[name]()
+    assert torch.equal(src, again)
+    assert src.shape == dst.shape
+    assert int(torch.minimum(src, dst).min()) >= 0
+    assert int(torch.maximum(src, dst).max()) < nodes
+
+
+def test_generators_have_the_shape_they_promise() -> None:
+    src, dst, nodes = graphs.OWN["cora"]()
+    assert (nodes, src.numel()) == (2_708, 10_600)
+    assert torch.unique(dst * nodes + src).numel() == src.numel()
+    assert degrees("cora").max() > 10 * degrees("cora").float().mean()  # skewed
+    assert sorted(set(degrees("tiny-grid").tolist())) == [2, 3, 4]
+    assert degrees("tiny-clusters").float().mean() > 15
+    assert degrees("tiny-molecules").max() < 9
+
+
+def test_suite_falls_back_to_the_own_generators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "find_shared", lambda name: None)
+    monkeypatch.setitem(graphs.OWN, "road", lambda: graphs.grid(4))
+    road = graphs.load("road", CPU)
+    assert (road.source, road.struct.num_edges) == ("own", 48)
+    with pytest.raises(ValueError, match="unknown graph 'nowhere'; choose from arxiv"):
+        graphs.load("nowhere", CPU)
+
+
+def test_shared_generators_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "graphs.py").write_text(
+        "import torch\n"
+        "def load(name, device):\n"
+        "    return torch.tensor([0]), torch.tensor([1]), 2\n"
+    )
+    monkeypatch.setenv("DGL_FLASH_SHARED", str(tmp_path))
+    road = graphs.load("road", CPU)
+    assert (road.source, road.struct.num_edges) == ("shared", 1)
+    assert graphs.load("tiny", CPU).source == "own"
+
+
+def test_shared_folders_are_looked_for_in_three_places(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = tmp_path / "checkout"
+    monkeypatch.delenv("DGL_FLASH_SHARED", raising=False)
+    monkeypatch.setattr(paths, "ROOT", root)
+    assert paths.find_shared("data") is None
+    for place in (root / ".gpu", tmp_path / "shared", tmp_path / "elsewhere"):
+        (place / "data").mkdir(parents=True)
+        if place.name == "elsewhere":
+            monkeypatch.setenv("DGL_FLASH_SHARED", str(place))
+        assert paths.find_shared("data") == place / "data"
+
+
+def test_timer_repeats_and_orders(device: torch.device) -> None:
+    calls = []
+    timing = Timer(device, repeats=5)(lambda: calls.append(torch.ones(10, device=device)))
+    assert len(calls) == WARM_UP + 5
+    assert 0 < timing.p20_ms <= timing.median_ms <= timing.p80_ms
+
+
+def test_timer_sees_the_call() -> None:
+    long = torch.ones(2_000_000)
+    timer = Timer(CPU, repeats=5)
+    assert timer(lambda: long.exp().sum()).p20_ms > 5 * timer(lambda: long[0] + 1).median_ms
+
+
+def test_yardstick_multiplies_the_in_adjacency(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, dst = torch.tensor([0, 1, 1], device=device), torch.tensor([2, 2, 0], device=device)
+    struct = GraphStructure.from_coo(src, dst, 3, 3)
+    seen = []
+    real = torch.sparse.mm
+
+    def spy(matrix: torch.Tensor, feat: torch.Tensor) -> torch.Tensor:
+        seen.append((matrix.to_dense().cpu(), feat.shape, feat.dtype))
+        return real(matrix, feat)
+
+    monkeypatch.setattr(torch.sparse, "mm", spy)
+    assert yardstick_ms(struct, 5, Timer(device, repeats=2)) > 0
+    matrix, shape, dtype = seen[0]
+    assert matrix.tolist() == [[0, 1, 0], [0, 0, 0], [1, 1, 0]]
+    assert (shape, dtype) == ((3, 5), torch.float32)
+
+
+@pytest.mark.parametrize("case", [*cases.ALL["gatv2"], *cases.ALL["spmm"]], ids=lambda c: c.shape)
+def test_cases_have_three_passes(case: cases.Case) -> None:
+    call = case.prepare(graphs.load("tiny", CPU).struct, torch.float32)
+    out = call.forward()
+    assert out.numel() == 120 * case.width
+    for alone, together in zip(call.backward(), call.both(), strict=True):
+        assert alone.abs().sum() > 0
+        torch.testing.assert_close(alone, together)
+
+
+def test_targets_are_found_by_graph() -> None:
+    assert targets.target("gatv2", "H=2 D=64", "forward", "products") == (1.1, 0.8)
+    assert targets.target("spmm", "sum W=256", "both", "molecules") == (1.4, 1.1)
+    assert targets.target("spmm", "sum W=256", "backward", "molecules") is None
+    assert targets.target("gatv2", "H=2 D=64", "forward", "tiny") is None
+    for figures in targets.PEERS.values():
+        assert all(len(ratios) == len(targets.GRAPHS) for ratios in figures.values())
+
+
+def test_run_writes_one_row_a_case_and_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], device: torch.device
+) -> None:
+    out = tmp_path / "results" / "tiny.csv"
+    flags = ["--graphs=tiny,tiny-grid", "--dtypes=bfloat16,float32", "--repeats=2"]
+    run.main([*flags, f"--out={out}", f"--device={device.type}", "--commit=abc123"])
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 2 * 3  # graphs, ops, dtypes, passes
+    assert tuple(rows[0]) == run.COLUMNS
+    assert [row["dtype"] for row in rows[:4]] == ["float32"] * 3 + ["bfloat16"]
+    for row in rows:
+        assert float(row["ratio"]) == pytest.approx(
+            float(row["median_ms"]) / float(row["yardstick_ms"]), rel=1e-3
+        )
+        assert float(row["peak_mb"]) > 0
+        assert row["path"] == ("fused" if device.type == "cuda" else "reference")
+        assert (row["generator"], row["commit"]) == ("own", "abc123")
+    printed = capsys.readouterr().out
+    assert "gatv2 H=2 D=64 float32 forward" in printed
+    assert printed.splitlines()[-1] == f"wrote {out}"
+
+
+def test_table_marks_what_missed_its_target() -> None:
+    shared = {"op": "spmm", "shape": "sum W=256", "dtype": "float32", "pass": "both"}
+    rows = [
+        {**shared, "graph": "road", "ratio": 1.4, "met": "yes"},
+        {**shared, "graph": "web", "ratio": 1.7, "met": "no"},
+    ]
+    head, line = run.table(rows).splitlines()
+    assert head.split()[-2:] == ["road", "web"]
+    assert line.split()[-2:] == ["1.40", "1.70!"]
+
+
+def test_out_of_memory_loses_one_case_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = cases.Case.prepare
+
+    def prepare(case: cases.Case, struct: GraphStructure, dtype: torch.dtype) -> cases.Call:
+        if case.op == "gatv2":
+            raise torch.OutOfMemoryError("no room")
+        return real(case, struct, dtype)
+
+    monkeypatch.setattr(cases.Case, "prepare", prepare)
+    wanted = [cases.Case("gatv2", 2, 8), cases.Case("spmm", 1, 8)]
+    graph = graphs.load("tiny", CPU)
+    rows = list(run.measure(graph, wanted, ["float32"], ["forward"], Timer(CPU, 1)))
+    assert [row["op"] for row in rows] == ["spmm"]
+    assert "out of memory: gatv2 H=2 D=8 float32 on tiny" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [["--ops=gat"], ["--dtypes=int8"], ["--passes=sideways"]])
+def test_run_refuses_unknown_names(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(flags)
+    assert "choose from" in capsys.readouterr().err
+
+
+def test_launch_overhead_reports_each_op(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    monkeypatch.setitem(graphs.OWN, "cora", graphs.OWN["tiny"])
+    out = tmp_path / "launch.csv"
+    launch_overhead.main([f"--out={out}", "--repeats=2", f"--device={device.type}"])
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    launches = 1 if device.type == "cuda" else 0
+    assert [row["pass"] for row in rows] == ["launch"] * launches + ["forward", "both"] * 2
+    assert all(float(row["microseconds"]) > 0 for row in rows)
+
+
+def test_figure_is_drawn_from_a_result_file(tmp_path: Path) -> None:
+    source = tmp_path / "h200.csv"
+    columns = ["op", "shape", "pass", "graph", "dtype", "ratio", "gpu"]
+    with source.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for op, shape, which, _ in plots.PANELS:
+            for graph in ("road", "proteins"):
+                writer.writerow([op, shape, which, graph, "float32", 1.5, "Imaginary 9000"])
+    rows = plots.read([source])
+    bars = plots.series(rows, "gatv2", "H=2 D=64", "both", ["proteins", "road"])
+    assert bars == {
+        "DGL, CUDA": [None, 30.3],
+        "paper library": [15.0, 17.0],
+        "dgl_flash, float32": [1.5, 1.5],
+    }
+    target = tmp_path / "figures" / "speed.png"
+    plots.main([str(source), f"--out={target}"])
+    assert target.stat().st_size > 10_000
