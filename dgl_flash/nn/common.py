@@ -43,13 +43,18 @@ def read_graph(
     Raises
     ------
     TypeError
-        If ``graph`` is no graph, as in ``conv(feat, graph)``.
+        If ``graph`` is no graph, as in ``conv(feat, graph)``, or ``feat`` no tensor.
     DGLError
         If there are nodes without in-edges and they are not allowed.
     """
     first = feat[0] if isinstance(feat, tuple) else feat
-    device = first.device if isinstance(first, Tensor) else None
-    struct = structure(graph, device, op=type(layer).__name__)
+    name = type(layer).__name__
+    struct = structure(graph, getattr(first, "device", None), op=name)
+    if not isinstance(first, Tensor):
+        raise TypeError(
+            f"{name}: expected a tensor or a tuple of two tensors as features, "
+            f"got {type(first).__name__}; pass torch.as_tensor(...)"
+        )
     if not allow_zero_in_degree and struct.has_zero_in_degree:
         raise dgl_error(ZERO_IN_DEGREE)
     return struct

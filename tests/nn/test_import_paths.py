@@ -1,0 +1,62 @@
+"""DGL's import paths lead to the same modules and classes."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import dgl_flash.nn as ours
+
+PATHS = {
+    "dgl_flash.nn": ("GATv2Conv", "GraphConv", "EdgeWeightNorm", "edge_softmax"),
+    "dgl_flash.nn.conv": ("GATv2Conv", "GraphConv", "EdgeWeightNorm"),
+    "dgl_flash.nn.conv.gatv2conv": ("GATv2Conv",),
+    "dgl_flash.nn.conv.graphconv": ("GraphConv", "EdgeWeightNorm"),
+    "dgl_flash.nn.functional": ("edge_softmax",),
+    "dgl_flash.nn.softmax": ("edge_softmax",),
+    "dgl_flash.nn.pytorch": ("GATv2Conv", "GraphConv", "EdgeWeightNorm", "edge_softmax"),
+    "dgl_flash.nn.pytorch.conv": ("GATv2Conv", "GraphConv", "EdgeWeightNorm"),
+    "dgl_flash.nn.pytorch.conv.gatv2conv": ("GATv2Conv",),
+    "dgl_flash.nn.pytorch.conv.graphconv": ("GraphConv", "EdgeWeightNorm"),
+    "dgl_flash.nn.pytorch.softmax": ("edge_softmax",),
+}
+
+
+@pytest.mark.parametrize("path", sorted(PATHS))
+def test_one_object_under_every_path(path):
+    module = importlib.import_module(path)
+    for name in PATHS[path]:
+        assert getattr(module, name) is getattr(ours, name)
+
+
+@pytest.mark.parametrize("path", [path for path in sorted(PATHS) if "pytorch" in path])
+def test_each_path_can_be_the_first_import(path):
+    code = f"import {path} as m; from {path} import {PATHS[path][0]} as x; assert m and x"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_modules_are_not_loaded_twice():
+    short = importlib.import_module("dgl_flash.nn.conv.gatv2conv")
+    assert importlib.import_module("dgl_flash.nn.pytorch.conv.gatv2conv") is short
+
+
+def test_pickles_name_the_short_path():
+    layer_class = importlib.import_module("dgl_flash.nn.pytorch.conv").GATv2Conv
+    assert layer_class.__module__ == "dgl_flash.nn.conv.gatv2conv"
+    assert pickle.loads(pickle.dumps(layer_class)) is layer_class
+
+
+def test_star_import_has_the_layers():
+    namespace: dict[str, object] = {}
+    exec("from dgl_flash.nn import *", namespace)
+    exec("from dgl_flash.nn.pytorch import *", namespace)
+    assert {"GATv2Conv", "GraphConv", "EdgeWeightNorm"} <= set(namespace)
+
+
+def test_importing_the_layers_does_not_import_dgl():
+    code = "import sys, dgl_flash.nn; assert 'dgl' not in sys.modules and 'cupy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,83 @@
+"""What is not there yet says so, wherever it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+
+import pytest
+
+from dgl_flash.nn import missing
+from tests.nn.common import ours, theirs
+
+HERE = {"EdgeWeightNorm", "GATv2Conv", "GraphConv", "edge_softmax", "expand_as_pair"}
+MODULES_HERE = {"conv", "conv.gatv2conv", "conv.graphconv", "softmax"}
+
+
+def test_the_list_of_names_is_live_dgls():
+    names = {
+        name
+        for name, value in vars(theirs).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert names - {"backend_name"} == missing.DGL_NAMES
+
+
+def test_the_list_of_modules_is_live_dgls():
+    package = importlib.import_module("dgl.nn.pytorch")
+    prefix = f"{package.__name__}."
+    found = {module.name for module in pkgutil.walk_packages(package.__path__, prefix)}
+    assert {name.removeprefix(prefix) for name in found} == missing.DGL_MODULES
+
+
+@pytest.mark.parametrize("name", sorted(missing.DGL_NAMES - HERE))
+def test_missing_names(name):
+    text = rf"dgl_flash\.nn\.{name} is not in dgl_flash yet; dgl\.nn\.{name} can be used meanwhile"
+    with pytest.raises(AttributeError, match=text):
+        getattr(ours, name)
+    with pytest.raises(ImportError, match=text):
+        exec(f"from dgl_flash.nn import {name}")
+    assert not hasattr(ours, name)
+
+
+@pytest.mark.parametrize("module", ["nn", "nn.conv", "nn.pytorch", "nn.pytorch.conv"])
+def test_every_import_path_says_it(module):
+    path = f"dgl_flash.{module}"
+    with pytest.raises(AttributeError, match=r"GATConv is not in dgl_flash yet"):
+        _ = importlib.import_module(path).GATConv
+    with pytest.raises(ImportError, match=r"GATConv is not in dgl_flash yet"):
+        exec(f"from {path} import GATConv")
+
+
+@pytest.mark.parametrize("name", sorted(missing.DGL_MODULES - MODULES_HERE))
+def test_missing_modules(name):
+    for prefix in ("dgl_flash.nn.pytorch", "dgl_flash.nn"):
+        with pytest.raises(ImportError, match=r"not in dgl_flash yet; dgl\.nn\.pytorch\."):
+            importlib.import_module(f"{prefix}.{name}")
+
+
+@pytest.mark.parametrize("name", sorted(HERE))
+def test_what_is_here(name):
+    assert name in missing.DGL_NAMES
+    assert getattr(ours, name) is getattr(importlib.import_module("dgl_flash.nn.pytorch"), name)
+
+
+def test_other_names_fail_as_usual():
+    with pytest.raises(AttributeError, match=r"module 'dgl_flash\.nn' has no attribute 'Nonsense'"):
+        _ = ours.Nonsense
+    with pytest.raises(ImportError, match="cannot import name 'Nonsense'"):
+        exec("from dgl_flash.nn import Nonsense")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'dgl_flash\.nn\.nonsense'"):
+        importlib.import_module("dgl_flash.nn.nonsense")
+
+
+def test_the_finder_is_installed_once_and_answers_for_nothing_else():
+    finders = [finder for finder in sys.meta_path if isinstance(finder, missing._Finder)]
+    missing.install()
+    assert [f for f in sys.meta_path if isinstance(f, missing._Finder)] == finders
+    (finder,) = finders
+    assert finder.find_spec("dgl.nn.GATConv", None) is None
+    assert finder.find_spec("other.GATConv", None) is None
+    assert finder.find_spec("dgl_flash.nn.conv.somewhere", None) is None
