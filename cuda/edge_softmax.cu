@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softma
     const Lane me = this_lane();
     const EdgeIds edge_id{eids};
 
-    for_each_unit(adj, me, edge_id, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         acc_t top = minus_infinity();
         acc_t total = 0;
         for_each_group(
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softma
                         num_rows, num_chunks, chunk_size, rows_per_slot};
     const Lane me = this_lane();
     const EdgeIds edge_id{eids};
-    for_each_unit(adj, me, edge_id, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         const RowState state = load_state(row_state, unit, me);
         for_each_score(unit, me, edge_id, [&](int64_t at) {
             from_acc(softmax_of(score[at], state), out[at]);
@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softma
     const Lane me = this_lane();
     const EdgeIds edge_id{eids};
 
-    for_each_unit(adj, me, edge_id, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         const RowState state = load_state(row_state, unit, me);
         acc_t inner = 0;
         for_each_score(unit, me, edge_id, [&](int64_t at) {
@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softma
                         num_rows, num_chunks, chunk_size, rows_per_slot};
     const Lane me = this_lane();
     const EdgeIds edge_id{eids};
-    for_each_unit(adj, me, edge_id, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         const RowState state = load_state(row_state, unit, me);
         const acc_t row_inner =
             unit.row >= 0 && owns_head(me) ? inner[head_offset(unit.row, me)] : 0;

@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
 
     const auto fetch = [&](index_t position) { return indices[position]; };
 
-    for_each_unit(adj, me, fetch, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         SoftmaxState state = no_edges();
         acc_t target[K][V];
         load_row(feat_dst, unit.row, me, unit.begin < unit.end, target);
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
 
     const auto fetch = [&](index_t position) { return indices[position]; };
 
-    for_each_unit(adj, me, fetch, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         const bool any = unit.begin < unit.end;
         acc_t target[K][V];
         acc_t grad[K][V];
@@ -239,8 +239,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
             scatter_over_slots<0, K>(me, inner_positive);
             scatter_over_slots<0, K>(me, positive);
             if (unit.chunk >= 0) {
-                store_piece(me, 2 * static_cast<int64_t>(unit.chunk), inner_positive, part_sums);
-                store_piece(me, 2 * static_cast<int64_t>(unit.chunk) + 1, positive, part_sums);
+                store_piece(me, 2 * unit.chunk, inner_positive, part_sums);
+                store_piece(me, 2 * unit.chunk + 1, positive, part_sums);
                 if (states) {
                     acc_t* at = part_totals + head_offset(unit.chunk, me) * 2;
                     at[0] = inner_total + shift * total;
@@ -283,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
 
     const auto fetch = [&](index_t position) { return indices[position]; };
 
-    for_each_unit(adj, me, fetch, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         acc_t source[K][V];
         load_row(feat_src, unit.row, me, unit.begin < unit.end, source);
         acc_t linear = NOTHING;

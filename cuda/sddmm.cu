@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) sddmm(
 
     const auto fetch = [&](index_t position) { return indices[position]; };
 
-    for_each_unit(adj, me, fetch, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         acc_t target[K][V];
         load_row(feat_dst, unit.row, me, unit.begin < unit.end, target);
         acc_t scale = DST_SCALE && unit.row >= 0 ? dst_scale[unit.row] : static_cast<acc_t>(1);

@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) spmm(
 
     const auto fetch = [&](index_t position) { return indices[position]; };
 
-    for_each_unit(adj, me, fetch, [&](const Unit& unit) {
+    for_each_unit(adj, me, [&](const Unit& unit) {
         acc_t sum[K][V];
         clear(sum);
         for_each_group(

@@ -20,11 +20,10 @@ struct Adjacency {
 };
 
 struct Unit {
-    index_t row;    // -1: nothing to do, but stay for the warp's shuffles
-    index_t chunk;  // -1: a whole row
+    int64_t row;    // -1: nothing to do, but stay for the warp's shuffles
+    int64_t chunk;  // -1: a whole row
     index_t begin;
     index_t end;
-    index_t ids[U];  // what fetch() gave for this lane's first edges
 };
 
 constexpr int SLOTS_PER_BLOCK = WARPS * R;
@@ -37,76 +36,45 @@ __device__ inline bool in_chunk_block(const Adjacency& adj) {
     return blockIdx.x < count_chunk_blocks(adj);
 }
 
-// A unit whose first ids are on their way. fetch(position) reads the id that leads to the operand (a
-// column, an edge id).
-template <class Fetch>
-__device__ inline Unit make_unit(
-    const Lane& me,
-    index_t row,
-    index_t chunk,
-    index_t begin,
-    index_t end,
-    Fetch fetch) {
-    Unit unit{row, chunk, begin, end, {}};
-#pragma unroll
-    for (int u = 0; u < U; ++u) {
-        const index_t position = begin + me.edge_slot + u * S;
-        unit.ids[u] = position < end ? fetch(position) : 0;
-    }
-    return unit;
-}
-
-// Call body(unit) for every unit of this warp's slots, all 32 lanes together. While a row is worked
-// on, the first ids of the next one and the end of the one after that are being read.
-template <class Fetch, class Body>
-__device__ inline void for_each_unit(const Adjacency& adj, const Lane& me, Fetch fetch, Body body) {
+// Call body(unit) for every unit of this warp's slots, all 32 lanes together.
+template <class Body>
+__device__ inline void for_each_unit(const Adjacency& adj, const Lane& me, Body body) {
     const int slot = static_cast<int>(threadIdx.x) / 32 * R + me.row_slot;
-    const bool pieces = in_chunk_block(adj);
-    index_t row = 0;  // the slot's first
-    int rows = 0;     // how many the slot has
-    index_t end = 0;  // of the row at hand
-    index_t next_end = 0;
-    Unit unit{-1, -1, 0, 0, {}};
+    const int64_t chunk_blocks = count_chunk_blocks(adj);
+    if (in_chunk_block(adj)) {
+        const int64_t chunk = static_cast<int64_t>(blockIdx.x) * SLOTS_PER_BLOCK + slot;
+        Unit unit{-1, -1, 0, 0};
+        if (chunk < adj.num_chunks) {
+            unit.row = adj.chunk_rows[chunk];
+            unit.chunk = chunk;
+            unit.begin = adj.chunk_begins[chunk];
+            const int64_t row_end = adj.indptr[unit.row + 1];
+            const int64_t piece_end = unit.begin + adj.chunk_size;
+            unit.end = static_cast<index_t>(piece_end < row_end ? piece_end : row_end);
+        }
+        body(unit);
+        return;
+    }
+    const int64_t first =
+        ((static_cast<int64_t>(blockIdx.x) - chunk_blocks) * SLOTS_PER_BLOCK + slot) *
+        adj.rows_per_slot;
     // A long row is one with more than two pieces' worth of edges; without pieces there is none.
     const int64_t longest = adj.num_chunks > 0 ? 2 * adj.chunk_size : 0x7fffffffffffffffLL;
-    const auto whole_row = [&](int i, index_t begin, index_t end) {
-        const bool here = i < rows && end - begin <= longest;
-        return make_unit(me, here ? row + i : -1, -1, here ? begin : 0, here ? end : 0, fetch);
-    };
-    const auto row_end = [&](int i) { return i < rows ? adj.indptr[row + 1 + i] : 0; };
-    if (pieces) {
-        const int64_t chunk = static_cast<int64_t>(blockIdx.x) * SLOTS_PER_BLOCK + slot;
-        if (chunk < adj.num_chunks) {
-            const index_t owner = adj.chunk_rows[chunk];
-            const int64_t begin = adj.chunk_begins[chunk];
-            const int64_t row_end = adj.indptr[owner + 1];
-            const int64_t stop =
-                begin + adj.chunk_size < row_end ? begin + adj.chunk_size : row_end;
-            unit = make_unit(
-                me, owner, static_cast<index_t>(chunk), static_cast<index_t>(begin),
-                static_cast<index_t>(stop), fetch);
+    const int64_t last_row = adj.num_rows;
+    index_t begin = first < last_row ? adj.indptr[first] : 0;
+    for (int64_t i = 0; i < adj.rows_per_slot; ++i) {
+        const int64_t row = first + i;
+        Unit unit{-1, -1, 0, 0};
+        if (row < last_row) {
+            const index_t end = adj.indptr[row + 1];
+            if (end - begin <= longest) {
+                unit = Unit{row, -1, begin, end};
+            }
+            begin = end;
         }
-    } else {
-        const int64_t block = static_cast<int64_t>(blockIdx.x) - count_chunk_blocks(adj);
-        const int64_t first = (block * SLOTS_PER_BLOCK + slot) * adj.rows_per_slot;
-        const int64_t left = adj.num_rows - first;
-        rows =
-            static_cast<int>(left < adj.rows_per_slot ? (left > 0 ? left : 0) : adj.rows_per_slot);
-        row = static_cast<index_t>(first);
-        const index_t begin = rows > 0 ? adj.indptr[row] : 0;
-        end = row_end(0);
-        next_end = row_end(1);
-        unit = whole_row(0, begin, end);
-    }
-    const int rounds = pieces ? 1 : static_cast<int>(adj.rows_per_slot);
-    for (int i = 1; i <= rounds; ++i) {
-        const Unit next = whole_row(i, end, next_end);
-        end = next_end;
-        next_end = row_end(i + 1);
         if (R > 1 || unit.row >= 0) {
             body(unit);
         }
-        unit = next;
     }
 }
 
@@ -117,7 +85,9 @@ struct part_group {
     static constexpr bool value = false;
 };
 
-// Walk the edges of a unit in groups of S * U, U of them per lane; ids are read one group ahead.
+// Walk the edges of a unit in groups of S * U, U of them per lane. fetch(position) reads the id that leads
+// to the operand (a column, an edge id); it is issued one group ahead. Reading ahead across rows was
+// slower: the registers it takes cost more than the wait it saves.
 // body(kind, ids, position, live) gets U ids; edge u of this lane stands at position + u * S, and edges
 // u >= live exist in no slot of the warp. In a full_group every edge exists.
 template <class Fetch, class Body>
@@ -137,7 +107,7 @@ __device__ inline void for_each_group(const Unit& unit, const Lane& me, Fetch fe
     index_t position = unit.begin + me.edge_slot;
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-        ids[u] = unit.ids[u];
+        ids[u] = position + u * S < unit.end ? fetch(position + u * S) : 0;
     }
     for (index_t done = 0; done < longest; done += GROUP) {
         index_t next[U];

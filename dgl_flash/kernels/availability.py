@@ -1,4 +1,4 @@
-"""Can kernels be compiled and launched on a device? If not, what should the user do?"""
+"""Whether kernels can be compiled and launched on a device, and what to do if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output memory: torch's allocator only, poisoned on demand so that tests see unwritten elements."""
+"""Output memory: torch's allocator only, poisoned on demand so that tests see what is unwritten."""
 
 from __future__ import annotations
 

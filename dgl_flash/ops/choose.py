@@ -1,6 +1,13 @@
 """Which layout a kernel runs with: pure functions of widths, dtype and degree facts.
 
-The figures behind each rule are in ``benchmarks/results``.
+The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
+
+- On skewed graphs a warp should walk one row at a time; two at a time pay only where all rows are
+  short and alike (road networks, molecules), and cost a factor of two elsewhere.
+- One vector a lane beats two or more in all but those: registers, hence warps in flight, matter
+  more than the shuffles saved. Wider rows are therefore shared out over blocks along y.
+- Capping the registers at 64 or 80 a thread pays even at the price of a few spills, until a lane
+  owns more than eight accumulators.
 """
 
 from __future__ import annotations
@@ -9,19 +16,73 @@ from typing import Protocol
 
 from dgl_flash.kernels.layout import Layout, ceil_power, make_layout
 
-SHORT_ROWS = 6  # mean degree below which a warp walks several rows at a time
+SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
+EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
+LONG_ROWS = 10  # mean degree from which the pass by destination keeps four edges in flight
+MOST_CAPPED = 8  # 32-bit accumulators a lane up to which capping the registers pays
+MOST_SLICES = 2**12
 
 
 class DegreeFacts(Protocol):
     """What the choice needs of an adjacency."""
 
-    num_rows: int
-    num_edges: int
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+
+    @property
+    def max_degree(self) -> int:
+        """Length of the longest row."""
 
 
 def mean_degree(adjacency: DegreeFacts) -> float:
     """Edges a row."""
     return adjacency.num_edges / max(adjacency.num_rows, 1)
+
+
+def has_short_even_rows(adjacency: DegreeFacts) -> bool:
+    """Whether two rows that share a warp end at about the same time, and soon."""
+    mean = mean_degree(adjacency)
+    return mean < SHORT_ROWS and adjacency.max_degree <= EVEN_ROWS * max(mean, 1)
+
+
+def _fit(
+    num_heads: int,
+    head_dim: int,
+    itemsize: int,
+    *,
+    vectors: int,
+    row_slots: int,
+    in_flight: int,
+    warps: int,
+    blocks: int,
+    max_slices: int = 1,
+    loops: bool = False,
+) -> Layout:
+    """Fit a layout that keeps ``in_flight`` edges of a row on their way, at least two a lane."""
+
+    def fit(unroll: int, min_blocks: int) -> Layout:
+        return make_layout(
+            num_heads,
+            head_dim,
+            itemsize,
+            vectors=vectors,
+            row_slots=row_slots,
+            unroll=unroll,
+            warps=warps,
+            min_blocks=min_blocks,
+            max_slices=max_slices,
+            loops=loops,
+        )
+
+    shape = fit(1, 1)
+    owned = shape.vectors * shape.vector * (2 if itemsize == 8 else 1)
+    unroll = 2 if owned > MOST_CAPPED else max(in_flight // shape.edge_slots, 2)
+    return fit(unroll, blocks if owned <= MOST_CAPPED else 1)
 
 
 def gatv2_layout(
@@ -43,43 +104,69 @@ def gatv2_layout(
     Layout
         Compile-time shape.
     """
-    short = mean_degree(adjacency) < SHORT_ROWS
-    return make_layout(
-        num_heads, head_dim, itemsize, vectors=2, row_slots=2 if short else 1, unroll=2
+    if has_short_even_rows(adjacency):
+        return _fit(
+            num_heads,
+            head_dim,
+            itemsize,
+            vectors=2 if itemsize == 4 else 1,
+            row_slots=2,
+            in_flight=2,
+            warps=2,
+            blocks=12 if direction == "forward" else 1,
+        )
+    long_rows = mean_degree(adjacency) >= LONG_ROWS
+    warps, blocks, in_flight = {
+        "forward": (4, 8, 4),
+        "backward_dst": (2, 12, 4 if long_rows else 2),
+        "backward_src": (2, 1, 2),
+    }[direction]
+    return _fit(
+        num_heads,
+        head_dim,
+        itemsize,
+        vectors=1,
+        row_slots=1,
+        in_flight=in_flight,
+        warps=warps,
+        blocks=blocks,
     )
 
 
 def spmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
     """Layout of the weighted sum over (N, H, D) rows; arguments as in :func:`gatv2_layout`."""
-    short = mean_degree(adjacency) < SHORT_ROWS
-    return make_layout(
+    in_flight = 4 if itemsize == 2 or mean_degree(adjacency) < SHORT_ROWS else 8
+    return _fit(
         num_heads,
         head_dim,
         itemsize,
         vectors=1,
-        row_slots=2 if short else 1,
-        unroll=8,
-        max_slices=2**16,
+        row_slots=1,
+        in_flight=in_flight,
+        warps=4,
+        blocks=8,
+        max_slices=MOST_SLICES,
     )
 
 
 def sddmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
     """Layout of the dot product of an edge's ends; arguments as in :func:`gatv2_layout`."""
-    short = mean_degree(adjacency) < SHORT_ROWS
-    return make_layout(
+    return _fit(
         num_heads,
         head_dim,
         itemsize,
         vectors=4,
-        row_slots=2 if short else 1,
-        unroll=4,
+        row_slots=2 if has_short_even_rows(adjacency) else 1,
+        in_flight=4,
+        warps=4,
+        blocks=1,
         loops=True,
     )
 
 
 def edge_softmax_layout(adjacency: DegreeFacts, num_heads: int, itemsize: int) -> Layout:
-    """Layout of the softmax over a row's scores: as many lanes a row as it has edges."""
-    row_lanes = min(ceil_power(int(mean_degree(adjacency)) or 1), 32)
+    """Layout of the softmax over a row's scores: about as many lanes a row as it has edges."""
     heads = make_layout(num_heads, 1, itemsize, vectors=1, row_slots=1, unroll=1).heads
-    row_slots = max(32 // max(row_lanes, 1) // heads, 1)
+    edge_lanes = min(ceil_power(max(int(mean_degree(adjacency)), 1)), 32 // heads)
+    row_slots = 32 // heads // edge_lanes
     return make_layout(num_heads, 1, itemsize, vectors=1, row_slots=row_slots, unroll=2)

@@ -1,7 +1,7 @@
 """Which path an op takes, why, and who wants to know.
 
-Every op asks :func:`use_kernel` once per call. The answer is recorded for :func:`record` (and so for
-``dgl_flash.explain``); a fall-back on a GPU warns once per op and reason.
+Every op asks :func:`use_kernel` once per call. The answer is recorded for :func:`record` (and so
+for ``dgl_flash.explain``); a fall-back on a GPU warns once per op and reason.
 """
 
 from __future__ import annotations

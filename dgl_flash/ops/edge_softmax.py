@@ -133,7 +133,7 @@ def _check_eids(eids: Any, struct: GraphStructure) -> Tensor:
 
 
 def edge_softmax(graph: Any, logits: Any, eids: Any = ALL, norm_by: str = "dst") -> Any:
-    r"""Normalise edge scores over the in-edges of each destination, or the out-edges of each source.
+    r"""Normalise edge scores over the in-edges of each destination (or out-edges of each source).
 
     .. math::
         a_{eh} = \frac{\exp z_{eh}}{\sum_{e' \in \mathrm{in}(v)} \exp z_{e'h}}, \qquad e = (u \to v)
@@ -167,9 +167,9 @@ def edge_softmax(graph: Any, logits: Any, eids: Any = ALL, norm_by: str = "dst")
 
     Notes
     -----
-    Fused path: on CUDA one kernel computes the row statistics and writes the result (rows longer than
-    a few hundred edges are cut, merged and written by two more launches), one more does the
-    backward; no atomics, bit-equal from run to run. The CPU and second-order gradients take the
+    Fused path: on CUDA one kernel computes the row statistics and writes the result, one more does
+    the backward (rows longer than a few hundred edges are cut, merged and written by two more
+    launches); no atomics, bit-equal from run to run. The CPU and second-order gradients take the
     reference path.
     """
     if norm_by not in ("dst", "src"):

@@ -195,7 +195,8 @@ def _differentiable_backward(
     wanted = ctx.needs_input_grad[1:4]
     # Aliases, so that one tensor passed as both sides still gets two gradients.
     inputs = [tensor.view_as(tensor) for tensor in (feat_src, feat_dst, attn)]
-    out = reference.gatv2(ctx.struct, *inputs, ctx.negative_slope)
+    src, dst, vector = inputs
+    out = reference.gatv2(ctx.struct, src, dst, vector, ctx.negative_slope)
     chosen = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
     found = iter(torch.autograd.grad(out, chosen, grad_out, create_graph=True))
     return None, *(next(found) if want else None for want in wanted), None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgl_flash.kernels.jit import KernelKey, accumulator
 from dgl_flash.kernels.launch import Argument, Kernel, get_kernel
-from dgl_flash.kernels.layout import Layout, ceil_power
+from dgl_flash.kernels.layout import Layout
 from dgl_flash.kernels.memory import empty
 
 if TYPE_CHECKING:
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 MERGE_COLUMNS = 32
 MERGE_THREADS = 256
-SHORTEST_CHUNK = 128
-LONGEST_CHUNK = 512
-CHUNKS_PER_PROCESSOR = 64  # pieces of equal size that keep one multiprocessor busy to the end
-MOST_ROWS_PER_SLOT = 8
+FEW_EDGES = 1_000  # a multiprocessor, below which a second launch costs more than an uneven end
+MANY_EDGES = 32_768  # a multiprocessor, from which longer pieces keep it as busy
+MOST_ROWS_PER_SLOT = 4
 BLOCKS_PER_PROCESSOR = 32  # blocks wanted before a slot takes more than one row
 
 
@@ -33,12 +32,12 @@ def processors(device_index: int) -> int:
 
 
 def choose_chunk(num_edges: int, num_processors: int) -> int:
-    """Edges in a piece of a long row: enough pieces to balance the card, none needlessly short.
+    """Edges in a piece of a long row; a row is long when it has more than two pieces' worth.
 
-    A row is long when it has more than two pieces' worth of edges.
+    The shorter the whole, the more an unlucky long row at its end shows.
     """
-    even = ceil_power(num_edges // (num_processors * CHUNKS_PER_PROCESSOR))
-    return min(max(even, SHORTEST_CHUNK), LONGEST_CHUNK)
+    load = num_edges // num_processors
+    return 64 if FEW_EDGES <= load < MANY_EDGES else 128
 
 
 def choose_rows_per_slot(num_rows: int, slots_per_block: int, num_processors: int) -> int:

@@ -118,9 +118,9 @@ def u_dot_v(graph: Any, feat_src: Tensor, feat_dst: Tensor) -> Tensor:
 
     Notes
     -----
-    Fused path: on CUDA one kernel keeps the destination row and reads each source row once per edge,
-    summing in float32 (float64 for float64); gradients of any order are fused too. The CPU takes the
-    reference path.
+    Fused path: on CUDA one kernel keeps the destination row and reads each source row once per
+    edge, summing in float32 (float64 for float64); gradients of any order are fused too. The CPU
+    takes the reference path.
     """
     struct = structure(graph, check.device(feat_src), op="u_dot_v")
     feat_src, feat_dst = check.autocast(feat_src, feat_dst)

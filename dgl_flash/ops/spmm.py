@@ -1,4 +1,4 @@
-"""Weighted sums over neighbour rows, and the dot product of an edge's ends that differentiates them."""
+"""Weighted sums over neighbour rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REDUCERS = ("sum", "mean")
 
 @dataclass(frozen=True)
 class Scaling:
-    """Constant factors of the sum: one number a source, one a destination, and the mean's 1/degree."""
+    """Constant factors of the sum: one a source, one a destination, and the mean's 1 / degree."""
 
     src: Tensor | None = None
     dst: Tensor | None = None
@@ -155,8 +155,8 @@ def _check_weight(struct: GraphStructure, feat: Tensor, edge_weight: Tensor) -> 
     if not fits:
         raise ValueError(
             f"spmm: expected `edge_weight` of shape (E,) = ({struct.num_edges},), or with one "
-            f"number a head for `feat` {tuple(feat.shape)}, got {got}; reshape it so that its sizes "
-            f"after E are the first sizes of a feature row"
+            f"number a head for `feat` {tuple(feat.shape)}, got {got}; reshape it so that its "
+            f"sizes after E are the first sizes of a feature row"
         )
 
 

@@ -1,0 +1,85 @@
+"""The choice of a layout: pure, total, and what was measured."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import pytest
+
+from dgl_flash.ops import choose
+from dgl_flash.ops.rows import choose_chunk, choose_rows_per_slot
+
+DIRECTIONS = ("forward", "backward_dst", "backward_src")
+
+
+@dataclass(frozen=True)
+class Facts:
+    num_rows: int
+    num_edges: int
+    max_degree: int
+
+
+ROAD = Facts(1_000_000, 3_996_000, 4)
+ARXIV = Facts(169_343, 1_166_243, 13_155)
+WEB = Facts(1_000_000, 16_000_000, 400_000)
+NOTHING = Facts(0, 0, 0)
+GRAPHS = (ROAD, ARXIV, WEB, NOTHING)
+
+
+def layouts(num_heads, head_dim, itemsize):
+    for graph in GRAPHS:
+        for direction in DIRECTIONS:
+            yield choose.gatv2_layout(direction, graph, num_heads, head_dim, itemsize)
+        yield choose.spmm_layout(graph, num_heads, head_dim, itemsize)
+        yield choose.sddmm_layout(graph, num_heads, head_dim, itemsize)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+def test_every_width_is_covered_exactly(itemsize):
+    widths = (1, 2, 3, 7, 8, 31, 32, 33, 64, 100, 256, 511, 512)
+    for num_heads, head_dim in itertools.product((1, 2, 3, 5, 8, 64), widths):
+        for layout in layouts(num_heads, head_dim, itemsize):
+            lanes = layout.head_lanes * layout.heads * layout.edge_slots * layout.row_slots
+            assert lanes == 32
+            assert head_dim % layout.vector == 0
+            assert layout.vector * itemsize <= 16
+            covered = layout.slices * layout.loops * layout.vectors * layout.head_lanes
+            assert covered * layout.vector >= head_dim
+            assert layout.grid_y(num_heads) * layout.heads >= num_heads
+            assert layout.unroll >= 1
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 7, 8, 33, 64])
+def test_edge_softmax_fills_a_warp(num_heads):
+    for graph in GRAPHS:
+        layout = choose.edge_softmax_layout(graph, num_heads, 4)
+        assert layout.heads * layout.edge_slots * layout.row_slots == 32
+
+
+def test_wide_features_are_shared_over_blocks_or_walked():
+    assert choose.spmm_layout(WEB, 1, 1433, 4).slices > 1
+    assert choose.sddmm_layout(WEB, 1, 2048, 4).loops > 1
+    assert choose.gatv2_layout("forward", WEB, 1, 512, 4).slices == 1
+
+
+def test_only_short_and_even_rows_share_a_warp():
+    assert choose.gatv2_layout("forward", ROAD, 2, 64, 4).row_slots == 2
+    assert choose.gatv2_layout("forward", ARXIV, 2, 64, 4).row_slots == 1
+    assert choose.gatv2_layout("forward", WEB, 2, 64, 4).row_slots == 1
+
+
+def test_registers_are_capped_only_where_they_suffice():
+    assert choose.gatv2_layout("forward", WEB, 2, 64, 4).min_blocks == 8
+    assert choose.gatv2_layout("forward", WEB, 1, 512, 4).min_blocks == 1
+    assert choose.gatv2_layout("forward", WEB, 1, 512, 8).min_blocks == 1
+
+
+def test_a_small_graph_is_one_launch():
+    assert choose_chunk(10_600, 132) * 2 > 168  # cora's longest row is not cut
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 100, 10_000, 10_000_000])
+def test_rows_per_slot_grow_once_the_card_is_full(num_rows):
+    few = choose_rows_per_slot(num_rows, 4, 132)
+    assert 1 <= few <= choose_rows_per_slot(num_rows * 10, 4, 132) <= 8

@@ -1,0 +1,123 @@
+"""Every kernel compiles for every dtype and architecture, without a GPU, and does not spill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from dgl_flash.kernels.jit import KernelKey, _signatures
+from dgl_flash.kernels.layout import Layout
+from dgl_flash.kernels.source import source_root
+from dgl_flash.ops import choose
+
+pytest.importorskip("cupy", reason="needs CuPy with NVRTC: pip install 'dgl_flash[test]'")
+
+from tests.kernels.nvrtc import compile_for
+
+ARCHITECTURES = (75, 80, 90, 100, 120)
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+MERGES = ("merge_sum", "merge_softmax", "merge_totals", "merge_gatv2_dst")
+
+
+@dataclass(frozen=True)
+class Facts:
+    num_rows: int
+    num_edges: int
+    max_degree: int
+
+
+SKEWED = Facts(169_343, 1_166_243, 13_155)
+DENSE = Facts(10_000, 1_000_000, 5_000)
+ROAD = Facts(1_000_000, 3_996_000, 4)
+
+
+def flags(entry: str, every: bool) -> tuple[tuple[str, int], ...]:
+    names = {
+        "spmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
+        "sddmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
+    }.get(entry, ("PERMUTED",) if entry.startswith("edge_softmax") else ())
+    found = tuple((name, int(every)) for name in names)
+    return (*found, ("WEIGHT", 2 * every)) if entry == "spmm" else found
+
+
+def layout_of(entry: str, facts: Facts, heads: int, width: int, itemsize: int) -> Layout | None:
+    if entry.startswith("gatv2"):
+        return choose.gatv2_layout(entry.removeprefix("gatv2_"), facts, heads, width, itemsize)
+    if entry.startswith("edge_softmax"):
+        return choose.edge_softmax_layout(facts, heads, itemsize)
+    if entry in MERGES:
+        return None
+    return {"spmm": choose.spmm_layout, "sddmm": choose.sddmm_layout}[entry](
+        facts, heads, width, itemsize
+    )
+
+
+def make_key(
+    file: str,
+    entry: str,
+    dtype: torch.dtype,
+    *,
+    heads: int = 2,
+    width: int = 64,
+    facts: Facts = SKEWED,
+    index_dtype: torch.dtype = torch.int32,
+    every: bool = False,
+) -> KernelKey:
+    width = 1 if entry.startswith("edge_softmax") or entry == "merge_totals" else width
+    layout = layout_of(entry, facts, heads, width, dtype.itemsize)
+    constants = (("H", heads), ("D", width)) if layout is None else layout.constants(heads, width)
+    return KernelKey(file, entry, dtype, index_dtype, constants + flags(entry, every))
+
+
+def entries() -> Iterator[tuple[str, str]]:
+    for path in sorted(source_root().glob("*.cu")):
+        for entry in _signatures(path.name):
+            yield path.name, entry
+
+
+every_entry = pytest.mark.parametrize(("file", "entry"), list(entries()))
+
+
+def test_all_entry_points_are_found():
+    names = [entry for _, entry in entries()]
+    assert len(names) == len(set(names)) == 13
+    assert set(MERGES) < set(names)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
+@every_entry
+def test_every_dtype_on_every_architecture(file, entry, dtype, architecture):
+    compile_for(make_key(file, entry, dtype), architecture)
+
+
+@every_entry
+def test_every_option_with_64_bit_indices(file, entry):
+    key = make_key(file, entry, torch.float32, index_dtype=torch.int64, every=True)
+    compile_for(key, 90)
+
+
+@pytest.mark.parametrize(("heads", "width"), [(1, 1), (3, 7), (5, 33), (1, 100), (8, 8), (1, 512)])
+@every_entry
+def test_every_kind_of_width(file, entry, heads, width):
+    compile_for(make_key(file, entry, torch.float32, heads=heads, width=width, every=True), 90)
+
+
+def common_keys() -> list[KernelKey]:
+    """What most people run: each distinct kernel once, whatever the graph."""
+    shapes = ((1, 64), (2, 64), (4, 32), (8, 8), (8, 64), (1, 256))
+    keys = {
+        make_key(file, entry, torch.float32, heads=heads, width=width, facts=facts): None
+        for file, entry in entries()
+        for heads, width in shapes
+        for facts in (SKEWED, DENSE, ROAD)
+    }
+    return list(keys)
+
+
+@pytest.mark.parametrize("key", common_keys(), ids=lambda key: key.entry)
+def test_common_widths_do_not_spill(key):
+    assert compile_for(key, 90).spill_bytes == 0
