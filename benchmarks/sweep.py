@@ -9,20 +9,21 @@ to the yardstick of the op's width.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
-import importlib.util
 import itertools
-import statistics
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from typing import NamedTuple
 
 import pandas as pd
 import torch
 
-from benchmarks.paths import find_shared
+from benchmarks.graphs import load
+from benchmarks.timing import Timer
+from benchmarks.yardstick import yardstick_ms
 from dgl_flash.kernels.jit import KernelKey, compile_function
 from dgl_flash.kernels.layout import Layout, make_layout
 from dgl_flash.ops import rows
@@ -31,6 +32,11 @@ from dgl_flash.structure import GraphStructure
 # The functions of the same name hide these modules from an import statement.
 gatv2, spmm = (importlib.import_module(f"dgl_flash.ops.{name}") for name in ("gatv2", "spmm"))
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SHORT = {
+    **{"vector": "V", "head_lanes": "P", "heads": "HPW", "vectors": "K", "edge_slots": "S"},
+    **{"row_slots": "R", "unroll": "U", "slices": "slices", "warps": "warps"},
+    "min_blocks": "blocks",
+}
 PASSES = {"gatv2": ("forward", "backward_dst", "backward_src"), "spmm": ("forward", "backward")}
 
 
@@ -126,39 +132,6 @@ def keys(
         yield KernelKey(f"{op}.cu", entry, dtype, index_dtype, constants)
 
 
-def load_graph(name: str):
-    spec = importlib.util.spec_from_file_location(
-        "shared_graphs", find_shared("bench") / "graphs.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.load(name, "cuda")
-
-
-def median_ms(run: Callable[[], object], repeats: int, flush: torch.Tensor) -> float:
-    """Median of event times with a cold L2."""
-    run()
-    times = []
-    for _ in range(repeats):
-        flush.zero_()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
-
-
-def yardstick(struct: GraphStructure, width: int, flush: torch.Tensor) -> float:
-    """Time of torch.sparse.mm over ``width`` numbers a row."""
-    adj = struct.in_adj
-    values = torch.ones(adj.num_edges, device="cuda")
-    matrix = torch.sparse_csr_tensor(adj.indptr, adj.indices, values, (adj.num_rows, adj.num_cols))
-    feat = torch.randn(adj.num_cols, width, device="cuda")
-    return median_ms(lambda: torch.sparse.mm(matrix, feat), 11, flush)
-
-
 def main() -> None:
     """Run the sweep and print the best layouts of each pass."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -173,9 +146,8 @@ def main() -> None:
     parser.add_argument("--out", default="sweep.csv")
     options = parser.parse_args()
     chunks = [int(size) for size in options.chunks.split(",")]
-    warnings.filterwarnings("ignore", message=".*parse")
 
-    flush = torch.empty(256 * 2**20, dtype=torch.int8, device="cuda")
+    timer = Timer(torch.device("cuda"), options.repeats)
     names = options.dtypes.split(",")
     wanted = [
         key
@@ -187,10 +159,8 @@ def main() -> None:
 
     results = []
     for graph in options.graphs.split(","):
-        src, dst, count = load_graph(graph)
-        struct = GraphStructure.from_coo(src, dst, count, count)
-        del src, dst
-        unit = yardstick(struct, options.heads * options.width, flush)
+        struct = load(graph, torch.device("cuda")).struct
+        unit = yardstick_ms(struct, options.heads * options.width, timer)
         for name in names:
             todo = passes(options.op, struct, options.heads, options.width, DTYPES[name])
             for what, run in todo.items():
@@ -199,16 +169,12 @@ def main() -> None:
                 ):
                     rows.choose_rows_per_slot = lambda *_, n=per_slot: n
                     rows.choose_chunk = lambda *_, n=chunk: n
-                    ms = median_ms(lambda: run(layout), options.repeats, flush)  # noqa: B023
+                    ms = timer(functools.partial(run, layout)).median_ms
+                    figures = {"ms": ms, "ratio": ms / unit, "per_slot": per_slot, "chunk": chunk}
+                    shape = {SHORT[k]: v for k, v in asdict(layout).items() if k in SHORT}
                     results.append(
-                        {
-                            "graph": graph, "dtype": name, "pass": what, "ms": ms, "ratio": ms / unit,
-                            "V": layout.vector, "P": layout.head_lanes, "K": layout.vectors, "S": layout.edge_slots,
-                            "R": layout.row_slots, "U": layout.unroll, "warps": layout.warps,
-                            "blocks": layout.min_blocks, "slices": layout.slices,
-                            "per_slot": per_slot, "chunk": chunk,
-                        }
-                    )  # fmt: skip
+                        {"graph": graph, "dtype": name, "pass": what, **figures, **shape}
+                    )
         torch.cuda.empty_cache()
     table = pd.DataFrame(results)
     table.to_csv(options.out, index=False)

@@ -1,0 +1,1 @@
+"""Kernel runtime: sources, compilation, launches, memory. Knows no op."""

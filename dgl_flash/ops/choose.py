@@ -12,6 +12,7 @@ The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
 
 from __future__ import annotations
 
+import functools
 from typing import Protocol
 
 from dgl_flash.kernels.layout import Layout, ceil_power, make_layout
@@ -104,7 +105,16 @@ def gatv2_layout(
     Layout
         Compile-time shape.
     """
-    if has_short_even_rows(adjacency):
+    long_rows = mean_degree(adjacency) >= LONG_ROWS
+    even = has_short_even_rows(adjacency)
+    return _gatv2_layout(direction, even, long_rows, num_heads, head_dim, itemsize)
+
+
+@functools.lru_cache(maxsize=4096)
+def _gatv2_layout(
+    direction: str, even: bool, long_rows: bool, num_heads: int, head_dim: int, itemsize: int
+) -> Layout:
+    if even:
         return _fit(
             num_heads,
             head_dim,
@@ -115,7 +125,6 @@ def gatv2_layout(
             warps=2,
             blocks=12 if direction == "forward" else 1,
         )
-    long_rows = mean_degree(adjacency) >= LONG_ROWS
     warps, blocks, in_flight = {
         "forward": (4, 8, 4),
         "backward_dst": (2, 12, 4 if long_rows else 2),
@@ -136,6 +145,11 @@ def gatv2_layout(
 def spmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
     """Layout of the weighted sum over (N, H, D) rows; arguments as in :func:`gatv2_layout`."""
     in_flight = 4 if itemsize == 2 or mean_degree(adjacency) < SHORT_ROWS else 8
+    return _spmm_layout(in_flight, num_heads, head_dim, itemsize)
+
+
+@functools.lru_cache(maxsize=4096)
+def _spmm_layout(in_flight: int, num_heads: int, head_dim: int, itemsize: int) -> Layout:
     return _fit(
         num_heads,
         head_dim,
