@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from dgl_flash.kernels.launch import Kernel
 from dgl_flash.structure import graph as make_graph
 from dgl_flash.structure import structure
 from tests.ops.common import draw, skewed_graph
+from tests.sync import no_device_sync
 
 pytestmark = pytest.mark.gpu
 FLOAT = {"dtype": torch.float32}
@@ -80,14 +80,8 @@ def test_capture_and_replay_with_new_inputs(step):
 def test_no_sync_in_a_warm_step(step):
     graph, given = step
     train_step(graph, *given)
-    torch.cuda.synchronize()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that the mode is a prototype
-        torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_device_sync():
         train_step(graph, *given)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

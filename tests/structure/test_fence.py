@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 from dgl_flash.structure import structure
 from dgl_flash.structure.fence import Fence, copy_to_device
 from tests.graphs import power_law
+from tests.sync import no_device_sync
 
 
 class FakeStream:
@@ -93,14 +92,8 @@ def test_a_structure_built_late_in_one_stream_is_read_right_in_another() -> None
 @pytest.mark.gpu
 def test_building_does_not_make_the_host_wait() -> None:
     graph = power_law()
-    torch.cuda.synchronize()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that the mode is a prototype
-        torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_device_sync():
         found = structure(graph, "cuda")
         found.out_adj.degrees()
         assert found.in_adj.plan(32) is not None
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert found.out_adj.num_edges == graph.num_edges()

@@ -7,6 +7,7 @@ import torch
 
 from dgl_flash.structure import Adjacency, structure
 from tests.graphs import zoo
+from tests.sync import no_device_sync
 
 
 def rows_of_lengths(*lengths: int) -> Adjacency:
@@ -71,14 +72,10 @@ def test_few_edges_need_no_look_at_the_rows() -> None:
 def test_nothing_waits_for_the_device_when_the_graph_came_from_the_host() -> None:
     graph = zoo()["hub"](torch.int64)
     found = structure(graph, "cuda")
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_device_sync():
         assert found.has_zero_in_degree == found.in_adj.has_empty_rows
         assert found.in_adj.max_degree > 100_000
         assert found.in_adj.plan(256) is not None
         found.out_degrees()
         found.degree_scale("src", -0.5, torch.float32)
         found.out_adj.transpose()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
