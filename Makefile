@@ -42,8 +42,7 @@ gpu-test: $(READY_TEST) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu $(TEST_ARGS)
 
 notebooks: $(READY_TEST) ## execute the notebooks top to bottom and store what they show
-	@PYTHONPATH="$(CURDIR)" $(PY) -c "from nbclient.cli import main; main()" --inplace \
-	  $(NOTEBOOK_ARGS) notebooks/*.ipynb
+	@$(PY) notebooks/execute.py $(NOTEBOOK_ARGS)
 
 bench: $(READY_TEST) ## measure on this machine's GPU; results are CSV files
 	@$(PY) -m benchmarks.run $(BENCH_ARGS)

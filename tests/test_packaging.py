@@ -42,8 +42,8 @@ def call(*command: str | Path, cwd: Path) -> str:
     return result.stdout
 
 
-def in_tree(folder: str, names: list[str]) -> list[str]:
-    """What of a folder is no part of the project: environments, caches, build products."""
+def not_shipped(folder: str, names: list[str]) -> list[str]:
+    """What of a folder is no part of the project: environments, caches, sockets, build products."""
     return [
         name
         for name in names
@@ -51,6 +51,7 @@ def in_tree(folder: str, names: list[str]) -> list[str]:
         or name.endswith(".egg-info")
         or (name.startswith(".") and name != ".ci" and Path(folder, name).is_dir())
         or Path(folder, name, "pyvenv.cfg").exists()
+        or not (Path(folder, name).is_file() or Path(folder, name).is_dir())
     ]
 
 
@@ -58,7 +59,7 @@ def in_tree(folder: str, names: list[str]) -> list[str]:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy, so that building leaves nothing behind."""
     return Path(
-        shutil.copytree(ROOT, tmp_path_factory.mktemp("checkout") / "source", ignore=in_tree)
+        shutil.copytree(ROOT, tmp_path_factory.mktemp("checkout") / "source", ignore=not_shipped)
     )
 
 
