@@ -10,7 +10,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.graphs import batched, bipartite_down, bipartite_up, block, regular, zoo
-from tests.nn.common import assert_same, draw, every_graph, every_idtype, features, twins
+from tests.nn.common import (
+    assert_same,
+    draw,
+    every_graph,
+    every_idtype,
+    features,
+    may_fall_back,
+    twins,
+)
 
 GATv2 = partial(twins, "GATv2Conv")
 ANY_DEGREE = {"allow_zero_in_degree": True}
@@ -70,6 +78,7 @@ def test_pairs_of_two_widths(builder, residual, device):
     assert_same(GATv2((4, 6), 3, 2, residual=residual, **ANY_DEGREE), graph, feat, device)
 
 
+@may_fall_back
 @pytest.mark.parametrize("builder", [regular, block, bipartite_up])
 def test_attention_is_returned_in_edge_order(builder, device):
     graph = builder()
@@ -106,6 +115,7 @@ def test_dropout_is_off_in_eval(device):
     assert torch.equal(state, torch.get_rng_state())
 
 
+@may_fall_back
 def test_attention_dropout_is_reproducible(device):
     """The training of one seed can be repeated."""
     graph = regular()

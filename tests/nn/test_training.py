@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.graphs import random_graph
-from tests.nn.common import draw, ours, theirs
+from tests.nn.common import draw, may_fall_back, ours, theirs
 
 
 class Attention(nn.Module):
@@ -62,6 +62,7 @@ def test_the_loss_falls_along_dgls(kind, device):
     assert losses == pytest.approx(expected, rel=1e-3)
 
 
+@may_fall_back
 @pytest.mark.parametrize("kind", [Attention, Convolution])
 @pytest.mark.parametrize("attn_drop", [0.0, 0.3])
 def test_two_runs_are_bit_equal(kind, attn_drop, device):
@@ -73,6 +74,7 @@ def test_two_runs_are_bit_equal(kind, attn_drop, device):
         assert torch.equal(first.grad, second.grad)
 
 
+@may_fall_back
 @pytest.mark.parametrize("kind", [Attention, Convolution])
 def test_deterministic_algorithms_can_be_demanded(kind, device, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -83,6 +85,7 @@ def test_deterministic_algorithms_can_be_demanded(kind, device, monkeypatch):
         torch.use_deterministic_algorithms(False)
 
 
+@may_fall_back
 def test_checkpointed_forward_draws_the_same_mask(device):
     graph = random_graph(60, 400, seed=2)
     grads = []

@@ -120,6 +120,11 @@ def test_one_tensor_on_both_sides(op, chunking):
     feat = leaves(struct)["feat_src"]
     assert gradcheck(both, (feat, *rest))
     assert gradgradcheck(both, (feat, *rest))
+    first, again = (
+        torch.autograd.grad(both(feat, *rest).square().sum(), feat, create_graph=create_graph)
+        for create_graph in (False, True)
+    )
+    torch.testing.assert_close(again, first)
 
 
 def test_only_the_wanted_gradients_are_made(chunking):
