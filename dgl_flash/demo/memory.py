@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import tempfile
@@ -37,6 +38,7 @@ def peak_memory(call: Callable[[], object], device: torch.device) -> int:
         Bytes.
     """
     if device.type == "cuda":
+        gc.collect()  # what dies during the call must not count against it
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dgl_flash.kernels.jit import KernelKey, compile_function
+from dgl_flash.streams import current_stream_pointer
 
 Argument = Tensor | int | float | None
 
@@ -80,7 +81,7 @@ class Kernel:
                 self._launch(grid, threads, typed)
 
     def _launch(self, grid: tuple[int, ...], threads: int, typed: tuple[Any, ...]) -> None:
-        stream = _Stream(torch.cuda.current_stream(self._device_index).cuda_stream)
+        stream = _Stream(current_stream_pointer(self._device_index))
         self._function(grid, (threads,), typed, stream=stream)
 
 

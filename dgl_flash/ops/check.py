@@ -46,13 +46,16 @@ def same_as(op: str, name: str, value: Tensor, like_name: str, like: Tensor) -> 
 
 def shape(op: str, name: str, value: Tensor, expected: Sequence[int | None], spelled: str) -> None:
     """Raise unless the sizes of ``value`` are ``expected`` (None matches any size)."""
-    fits = value.dim() == len(expected) and all(
-        want is None or want == got for want, got in zip(expected, value.shape, strict=True)
-    )
-    if fits:
-        return
-    wanted = ", ".join("*" if size is None else str(size) for size in expected)
     got = tuple(value.shape)
+    if got == tuple(expected):
+        return
+    if len(got) == len(expected):
+        for want, size in zip(expected, got, strict=True):
+            if want is not None and want != size:
+                break
+        else:
+            return
+    wanted = ", ".join("*" if size is None else str(size) for size in expected)
     hint = f"pass {name}.reshape({wanted})"
     for axis, size in enumerate(got):
         if size == 1 and got[:axis] + got[axis + 1 :] == tuple(expected):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
 
 MAX_HEAD_DIM = 512
+# Of the backward passes, whose blocks each write a share of grad_attn.
+MOST_ROWS_PER_SLOT = 8
 FILE = "gatv2.cu"
 
 
@@ -69,11 +71,12 @@ def _backward_dst(
     negative_slope: float,
     layout: Layout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradient of feat_dst, (lse, delta) of each row and head, this pass's part of grad_attn."""
     adj = struct.in_adj
     num_heads, head_dim = attn.shape
     dtype, device = feat_src.dtype, feat_src.device
     layout = layout or gatv2_layout("backward_dst", adj, num_heads, head_dim, dtype.itemsize)
-    rows = plan_rows(adj, layout, num_heads, head_dim)
+    rows = plan_rows(adj, layout, num_heads, head_dim, MOST_ROWS_PER_SLOT)
     grad_dst = empty((struct.num_dst, num_heads, head_dim), dtype, device)
     row_state = empty((struct.num_dst, num_heads, 2), accumulator(dtype), device)
     part_sums = rows.part(dtype, 2, num_heads, head_dim)
@@ -102,7 +105,7 @@ def _backward_dst(
         inputs=(feat_dst, attn, lse, negative_slope, part_sums, part_totals),
         outputs=(grad_dst, row_state, part_attn[rows.num_blocks :]),
     )
-    return grad_dst, row_state, part_attn
+    return grad_dst, row_state, part_attn.sum(0)
 
 
 def _backward_src(
@@ -115,11 +118,12 @@ def _backward_src(
     negative_slope: float,
     layout: Layout | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """Gradient of feat_src, and this pass's part of grad_attn."""
     adj = struct.out_adj
     num_heads, head_dim = attn.shape
     dtype, device = feat_src.dtype, feat_src.device
     layout = layout or gatv2_layout("backward_src", adj, num_heads, head_dim, dtype.itemsize)
-    rows = plan_rows(adj, layout, num_heads, head_dim)
+    rows = plan_rows(adj, layout, num_heads, head_dim, MOST_ROWS_PER_SLOT)
     grad_src = empty((struct.num_src, num_heads, head_dim), dtype, device)
     part_grad = rows.part(dtype, num_heads, head_dim)
     part_attn = empty((rows.num_blocks, num_heads, head_dim), accumulator(dtype), device)
@@ -138,7 +142,7 @@ def _backward_src(
         part_attn,
     )
     rows.merge("merge_sum", dtype, inputs=(part_grad,), outputs=(grad_src,))
-    return grad_src, part_attn
+    return grad_src, part_attn.sum(0)
 
 
 class GATv2Function(Function):
@@ -170,16 +174,16 @@ class GATv2Function(Function):
         grad_out = packed(grad_out)
         struct, slope = ctx.struct, ctx.negative_slope
         _, want_src, want_dst, want_attn, _ = ctx.needs_input_grad
-        grad_dst, row_state, part_attn = _backward_dst(
+        grad_dst, row_state, attn_by_dst = _backward_dst(
             struct, feat_src, feat_dst, attn, lse, grad_out, slope
         )
         grad_src = grad_attn = None
         if want_src or want_attn:
-            grad_src, other_part = _backward_src(
+            grad_src, attn_by_src = _backward_src(
                 struct, feat_src, feat_dst, attn, row_state, grad_out, slope
             )
         if want_attn:
-            grad_attn = (part_attn.sum(0) + other_part.sum(0)).to(attn.dtype)
+            grad_attn = attn_by_dst.add_(attn_by_src).to(attn.dtype)
         return (
             None,  # struct
             grad_src if want_src else None,  # feat_src

@@ -22,7 +22,7 @@ MERGE_THREADS = 256
 FEW_EDGES = 1_000  # a multiprocessor, below which a second launch costs more than an uneven end
 MANY_EDGES = 32_768  # a multiprocessor, from which longer pieces keep it as busy
 MOST_ROWS_PER_SLOT = 4
-BLOCKS_PER_PROCESSOR = 32  # blocks wanted before a slot takes more than one row
+BLOCKS_PER_PROCESSOR = 16  # blocks wanted before a slot takes more than one row
 
 
 @functools.cache
@@ -40,13 +40,15 @@ def choose_chunk(num_edges: int, num_processors: int) -> int:
     return 64 if FEW_EDGES <= load < MANY_EDGES else 128
 
 
-def choose_rows_per_slot(num_rows: int, slots_per_block: int, num_processors: int) -> int:
-    """Consecutive rows a slot takes: one while the card is not full, then several."""
+def choose_rows_per_slot(
+    num_rows: int, slots_per_block: int, num_processors: int, most: int = MOST_ROWS_PER_SLOT
+) -> int:
+    """Consecutive rows a slot takes: one while the card is not full, then up to ``most``."""
     wanted = num_rows // (slots_per_block * num_processors * BLOCKS_PER_PROCESSOR)
-    return min(max(wanted, 1), MOST_ROWS_PER_SLOT)
+    return min(max(wanted, 1), most)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RowLaunch:
     """One adjacency walked with one layout."""
 
@@ -151,7 +153,13 @@ class RowLaunch:
         kernel((self.plan.num_long, columns), MERGE_THREADS, *inputs, *rows, *outputs)
 
 
-def plan_rows(adjacency: Adjacency, layout: Layout, num_heads: int, head_dim: int) -> RowLaunch:
+def plan_rows(
+    adjacency: Adjacency,
+    layout: Layout,
+    num_heads: int,
+    head_dim: int,
+    most_rows: int = MOST_ROWS_PER_SLOT,
+) -> RowLaunch:
     """Prepare a walk over all rows of an adjacency.
 
     Parameters
@@ -162,6 +170,9 @@ def plan_rows(adjacency: Adjacency, layout: Layout, num_heads: int, head_dim: in
         Lane layout.
     num_heads, head_dim : int
         H and D of the (N, H, D) operands.
+    most_rows : int
+        Rows a slot may take one after the other; every block of a kernel with block sums writes one
+        row of them, so that more rows mean less memory.
 
     Returns
     -------
@@ -175,7 +186,9 @@ def plan_rows(adjacency: Adjacency, layout: Layout, num_heads: int, head_dim: in
         layout=layout,
         num_heads=num_heads,
         head_dim=head_dim,
-        rows_per_slot=choose_rows_per_slot(adjacency.num_rows, layout.slots_per_block, count),
+        rows_per_slot=choose_rows_per_slot(
+            adjacency.num_rows, layout.slots_per_block, count, most_rows
+        ),
     )
 
 

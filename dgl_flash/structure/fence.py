@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from dgl_flash.streams import current_stream_pointer
+
 
 def copy_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor without making the host wait, wherever that is safe.
@@ -29,7 +31,7 @@ class Fence:
         The CUDA device of the tensors.
     """
 
-    __slots__ = ("_event", "_stream", "device")
+    __slots__ = ("_built_on", "_event", "device")
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -38,8 +40,8 @@ class Fence:
 
     def mark(self) -> None:
         """Note that the current stream has just built something."""
-        self._stream = torch.cuda.current_stream(self.device)
-        self._event.record(self._stream)
+        self._built_on = current_stream_pointer(self.device.index)
+        self._event.record(torch.cuda.current_stream(self.device))
 
     def wait(self, tensors: Iterable[Tensor]) -> None:
         """Let the current stream wait for all that was built, and keep the memory until it is done.
@@ -49,10 +51,12 @@ class Fence:
         tensors : iterable of Tensor
             All cached tensors; looked at only when the stream is another one.
         """
-        stream = torch.cuda.current_stream(self.device)
-        # A capture begins with a synchronisation, and may not refer to events before it.
-        if stream == self._stream or torch.cuda.is_current_stream_capturing():
+        if current_stream_pointer(self.device.index) == self._built_on:
             return
+        # A capture begins with a synchronisation, and may not refer to events before it.
+        if torch.cuda.is_current_stream_capturing():
+            return
+        stream = torch.cuda.current_stream(self.device)
         stream.wait_event(self._event)
         for tensor in tensors:
             tensor.record_stream(stream)

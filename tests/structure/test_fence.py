@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from dgl_flash.structure import fence as fence_module
 from dgl_flash.structure import structure
 from dgl_flash.structure.fence import Fence, copy_to_device
 from tests.graphs import power_law
@@ -38,6 +39,7 @@ def test_only_another_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"stream": FakeStream(), "capturing": False}
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: now["stream"])
+    monkeypatch.setattr(fence_module, "current_stream_pointer", lambda index: id(now["stream"]))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now["capturing"])
     builder, tensor = now["stream"], FakeTensor()
     fence = Fence(torch.device("cuda", 0))
