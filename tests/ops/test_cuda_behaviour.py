@@ -142,7 +142,7 @@ def test_gatv2_allocates_nothing_of_the_size_of_the_edges():
         return torch.autograd.grad(out, (src, dst, attn), torch.ones_like(out))
 
     # Output, the incoming gradient, the two gradients that go back, shares of grad_attn, states:
-    # of which only the shares (at most a block's row in every eight) and the states are not asked for.
+    # only the shares (one row a block of eight or more) and the states are not asked for.
     assert peak_beside_inputs(both) < 4.6 * rows
     assert rows * 4.6 < num_edges * heads * 4 * 2  # far from (E, H), let alone (E, H, D)
 
