@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from dgl_flash.cli import main
-from dgl_flash.demo import MODELS, QUANTITIES, DemoError, DemoResult, run_demo
+from dgl_flash.demo import MODELS, QUANTITIES, DemoError, DemoResult, load_data, run_demo
 from dgl_flash.demo import run as run_module
 from dgl_flash.demo.memory import peak_memory
 from dgl_flash.demo.run import summarize
@@ -88,6 +89,33 @@ def test_without_dgl_it_trains_alone_and_says_so(
         # Same seed, same weights: DGL is not needed to start from where DGL starts.
         assert ours.trained.losses == pytest.approx(before.trained.losses, abs=1e-4)
     assert len(alone.rows()[0]) == 3
+
+
+@pytest.mark.parametrize("dgl_has_cuda", [True, False])
+def test_a_dgl_without_cuda_trains_on_the_cpu_and_the_notes_say_so(
+    dgl_has_cuda: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FakeError(Exception):
+        pass
+
+    class FakeGraph:
+        def to(self, device: torch.device) -> str:
+            if not dgl_has_cuda:
+                raise FakeError("Device API cuda is not enabled")
+            return f"graph on {device}"
+
+    cpu_graph = FakeGraph()
+    fake = SimpleNamespace(
+        __version__="0.0", DGLError=FakeError, graph=lambda *args, **kwargs: cpu_graph
+    )
+    monkeypatch.setattr(run_module, "import_dgl", lambda: (fake, ""))
+    (theirs, ours), notes = run_module._sides(load_data("digits", k=2), torch.device("cuda"))
+    assert (ours.graph, ours.device.type) == (cpu_graph, "cuda")
+    if dgl_has_cuda:
+        assert (theirs.graph, theirs.device.type) == ("graph on cuda", "cuda")
+    else:
+        assert (theirs.graph, theirs.device.type) == (cpu_graph, "cpu")
+    assert any("built without CUDA" in note for note in notes) == (not dgl_has_cuda)
 
 
 def test_json_holds_everything(result: DemoResult, tmp_path: Path) -> None:
