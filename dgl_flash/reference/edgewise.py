@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,17 @@ from dgl_flash.reference.rows import gather_rows
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
 
-# What one gathered operand may take: on a CPU it should stay in the cache.
-CHUNK_BYTES = {"cpu": 1 << 21}
-_CHUNK_BYTES_ELSEWHERE = 1 << 28
+
+class Limits(NamedTuple):
+    """Bytes that the rows of one operand may take once they are gathered."""
+
+    whole: int  # for all edges at once, to be kept until the backward pass
+    chunk: int  # for a chunk of edges, on a CPU to stay in the cache
+
+
+# Beyond 32 MB malloc maps fresh pages for every tensor, which costs more than computing it.
+LIMITS = {"cpu": Limits(whole=1 << 24, chunk=1 << 21)}
+_LIMITS_ELSEWHERE = Limits(whole=1 << 28, chunk=1 << 28)
 
 
 def edgewise(
@@ -52,10 +60,10 @@ def edgewise(
     """
     src, dst = struct.edges()
     bytes_per_edge = max(feat_src[:1].numel(), 1) * feat_src.element_size()
-    limit = CHUNK_BYTES.get(feat_src.device.type, _CHUNK_BYTES_ELSEWHERE)
-    chunk = max(limit // bytes_per_edge, 1)
-    if struct.num_edges <= chunk:
+    limits = LIMITS.get(feat_src.device.type, _LIMITS_ELSEWHERE)
+    if struct.num_edges * bytes_per_edge <= limits.whole:
         return function(gather_rows(feat_src, src), gather_rows(feat_dst, dst), *params)
+    chunk = max(limits.chunk // bytes_per_edge, 1)
     return _Edgewise.apply(function, src, dst, chunk, feat_src, feat_dst, *params)
 
 

@@ -21,7 +21,8 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 def chunking(request, monkeypatch):
     """Small graphs fit in one chunk; a limit of a few rows shows the loop over chunks."""
     if request.param == "chunks":
-        monkeypatch.setitem(edgewise.CHUNK_BYTES, "cpu", 200)  # eight edges of 24 bytes
+        # Eight edges of 24 bytes.
+        monkeypatch.setitem(edgewise.LIMITS, "cpu", edgewise.Limits(whole=0, chunk=200))
 
 
 def bipartite():
