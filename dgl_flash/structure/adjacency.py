@@ -12,7 +12,8 @@ from dgl_flash.structure.fence import Fence, copy_to_device
 from dgl_flash.structure.grouping import expand_rows, group_by_key, is_identity
 from dgl_flash.structure.plan import RowFacts, RowPlan
 
-_INT32_LIMIT = 2**31
+# Kernels add a group of edges to a position before they compare it with the end of the row.
+_INT32_LIMIT = 2**31 - 2**16
 
 
 def choose_index_dtype(num_rows: int, num_cols: int, num_edges: int) -> torch.dtype:

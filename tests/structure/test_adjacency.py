@@ -82,7 +82,7 @@ def test_identity_edge_ids_are_none() -> None:
 
 
 def test_index_dtype_is_wide_only_when_needed() -> None:
-    limit = 2**31
+    limit = 2**31 - 2**16
     assert choose_index_dtype(limit - 1, limit - 1, limit - 1) == torch.int32
     for sizes in ((limit, 1, 1), (1, limit, 1), (1, 1, limit)):
         assert choose_index_dtype(*sizes) == torch.int64
