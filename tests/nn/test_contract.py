@@ -36,7 +36,11 @@ VARIANTS = [
     ("GATv2Conv", (4, 3, 2, 0.1, 0.2, 0.3, True, torch.relu, True, False, False), {}),
     ("GATv2Conv", (4, 3, 2), {"activation": nn.PReLU()}),
 ]
-every_variant = pytest.mark.parametrize(("name", "args", "kwargs"), VARIANTS, ids=str)
+every_variant = pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    # Numbered: the text of a function holds its address, which differs between test processes.
+    [pytest.param(*variant, id=f"{variant[0]}-{i}") for i, variant in enumerate(VARIANTS)],
+)
 
 
 def parameters(function):
