@@ -25,7 +25,7 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test notebooks bench lint format clean distclean
+.PHONY: help demo test gpu-test sanitize notebooks bench lint format clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,12 @@ test: $(READY_TEST) ## run every test that needs no GPU
 
 gpu-test: $(READY_TEST) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu $(TEST_ARGS)
+
+sanitize: $(READY_TEST) ## run every kernel under compute-sanitizer (of the CUDA toolkit)
+	@for tool in memcheck racecheck; do \
+	  PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool --error-exitcode 1 \
+	    $(PY) -m tests.sanitize || exit 1; \
+	done
 
 notebooks: $(READY_TEST) ## execute the notebooks top to bottom and store what they show
 	@$(PY) notebooks/execute.py $(NOTEBOOK_ARGS)
