@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -108,7 +109,7 @@ def test_every_kind_of_width(file, entry, heads, width):
 
 def common_keys() -> list[KernelKey]:
     """What most people run: each distinct kernel once, whatever the graph."""
-    shapes = ((1, 16), (1, 64), (1, 128), (2, 64), (4, 32), (8, 8), (8, 64))
+    shapes = ((1, 16), (1, 64), (1, 128), (2, 64), (4, 32), (8, 8), (8, 64), (1, 256))
     keys = {
         make_key(file, entry, torch.float32, heads=heads, width=width, facts=facts): None
         for file, entry in entries()
@@ -118,6 +119,24 @@ def common_keys() -> list[KernelKey]:
     return list(keys)
 
 
-@pytest.mark.parametrize("key", common_keys(), ids=lambda key: key.entry)
+def known_to_spill(key: KernelKey) -> bool:
+    """One head of 256: what a lane owns does not fit the cap on its registers."""
+    constants = dict(key.constants)
+    capped = constants["D"] == 256 and constants.get("MIN_BLOCKS", 1) > 1
+    return capped and (
+        key.entry == "gatv2_backward_dst" or (key.entry == "gatv2_forward" and constants["U"] > 2)
+    )
+
+
+def spill_cases() -> list[Any]:
+    reason = "choose._fit caps the registers without counting the edges in flight"
+    mark = pytest.mark.xfail(reason=reason, raises=AssertionError)  # strict: mending it shows
+    return [
+        pytest.param(key, id=key.entry, marks=mark if known_to_spill(key) else ())
+        for key in common_keys()
+    ]
+
+
+@pytest.mark.parametrize("key", spill_cases())
 def test_common_widths_do_not_spill(key):
     assert compile_for(key, 90).spill_bytes == 0
