@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -81,7 +81,7 @@ def check_twins(
     graph: Any,
     device: torch.device,
     *,
-    ulps: float | None = None,
+    ulps: Mapping[str, float] | None = None,
     **inputs: Any,
 ) -> None:
     """Judge an op on ``graph`` against its reference on the same device."""

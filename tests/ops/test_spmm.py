@@ -27,7 +27,7 @@ def run_both(graph, device, given, **fixed):
         lambda s, **kw: reference.spmm(s, **kw, **fixed),
         graph,
         device,
-        ulps=EDGE_ULPS[given["feat"].dtype] if "edge_weight" in given else None,
+        ulps={"grad_edge_weight": EDGE_ULPS[given["feat"].dtype]},
         **given,
     )
 
