@@ -143,15 +143,32 @@ def test_gatv2_allocates_nothing_of_the_size_of_the_edges():
 
     # Output, the incoming gradient, the two gradients that go back, shares of grad_attn, states:
     # only the shares (one row a block of eight or more) and the states are not asked for.
-    assert peak_beside_inputs(both) < 4.6 * rows
-    assert rows * 4.6 < num_edges * heads * 4 * 2  # far from (E, H), let alone (E, H, D)
+    assert peak_beside_inputs(both) < 4.5 * rows
+    assert rows * 4.5 < num_edges * heads * 4 * 2  # far from (E, H), let alone (E, H, D)
+
+
+def test_twenty_million_edges_fit_in_three_gigabytes():
+    num_nodes, num_edges, heads, width = 100_000, 20_000_000, 8, 64
+    generator = torch.Generator("cuda").manual_seed(0)
+    ends = torch.randint(0, num_nodes, (2, num_edges), generator=generator, device="cuda")
+    graph = make_graph((ends[0], ends[1]), num_nodes=num_nodes)
+    shape = (num_nodes, heads, width)
+    src, dst = (torch.randn(shape, device="cuda", requires_grad=True) for _ in range(2))
+    attn = torch.randn(heads, width, device="cuda", requires_grad=True)
+    ops.gatv2(graph, src, dst, attn).sum().backward()  # structure and plans are built here
+
+    def both():
+        out = ops.gatv2(graph, src, dst, attn)
+        return torch.autograd.grad(out, (src, dst, attn), torch.ones_like(out))
+
+    assert peak_beside_inputs(both) < 3 * 2**30  # an (E, H, D) tensor would take 38 GB
 
 
 @pytest.mark.parametrize("finish", ["backward", "drop"])
 def test_memory_is_flat_over_steps(finish):
     graph = skewed_graph()
     src, dst, attn = operands()
-    for i in range(60):
+    for i in range(500):
         out = ops.gatv2(graph, src, dst, attn)
         if finish == "backward":
             torch.autograd.grad(out.sum(), (src, dst, attn))
@@ -167,7 +184,7 @@ def test_memory_is_flat_over_fresh_graphs():
     kind = {**FLOAT, "device": torch.device("cuda")}
     feat = draw(30, 2, 8, seed=1, **kind).requires_grad_()
     attn = draw(2, 8, seed=2, **kind).requires_grad_()
-    for i in range(300):
+    for i in range(2000):
         generator = torch.Generator().manual_seed(i)
         graph = make_graph(torch.randint(0, 30, (2, 80), generator=generator), num_nodes=30)
         ops.gatv2(graph, feat, feat, attn).sum().backward()
