@@ -80,7 +80,9 @@ def explain(module: Callable[..., Any], graph: Any, *inputs: Any, **kwargs: Any)
     """
     if isinstance(module, torch.nn.Module):
         module = copy.deepcopy(module)
-    with torch.random.fork_rng(devices=_devices(inputs)), torch.no_grad(), record() as choices:
+    held = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
+    devices = _devices([*inputs, *kwargs.values(), *held])
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), record() as choices:
         module(graph, *inputs, **kwargs)
     return Explanation(tuple(choices))
 
@@ -92,6 +94,6 @@ def _devices(inputs: Any) -> list[int]:
         if isinstance(value, torch.Tensor):
             if value.is_cuda:
                 found.add(value.device.index)
-        elif isinstance(value, list | tuple):
-            found.update(_devices(value))
+        elif isinstance(value, list | tuple | dict):
+            found.update(_devices(value.values() if isinstance(value, dict) else value))
     return sorted(found)
