@@ -37,7 +37,10 @@ SHORT = {
     **{"row_slots": "R", "unroll": "U", "slices": "slices", "warps": "warps"},
     "min_blocks": "blocks",
 }
-PASSES = {"gatv2": ("forward", "backward_dst", "backward_src"), "spmm": ("forward", "backward")}
+ENTRIES = {
+    "gatv2": ("gatv2_forward", "gatv2_backward_dst", "gatv2_backward_src"),
+    "spmm": ("spmm",),
+}
 
 
 class Candidate(NamedTuple):
@@ -83,7 +86,7 @@ def passes(
         return torch.randn(*shape, device="cuda").to(dtype)
 
     if op == "spmm":
-        feat, grad = draw(struct.num_src, heads, width), draw(struct.num_dst, heads, width)
+        feat, grad = draw(struct.num_src, heads * width), draw(struct.num_dst, heads * width)
         none = spmm.Scaling()
         return {
             "forward": lambda layout: spmm._forward(struct, feat, None, none, layout),
@@ -92,15 +95,13 @@ def passes(
     src, dst = draw(struct.num_src, heads, width), draw(struct.num_dst, heads, width)
     attn, grad = draw(heads, width), draw(struct.num_dst, heads, width)
     _, lse = gatv2._forward(struct, src, dst, attn, 0.2)
-    state = gatv2._backward_dst(struct, src, dst, attn, lse, grad, 0.2)[1]
+    operands = struct, src, dst, attn, lse, grad, 0.2
+    by_dst_only = False, True, False
     return {
         "forward": lambda layout: gatv2._forward(struct, src, dst, attn, 0.2, layout),
-        "backward_dst": lambda layout: gatv2._backward_dst(
-            struct, src, dst, attn, lse, grad, 0.2, layout
-        ),
-        "backward_src": lambda layout: gatv2._backward_src(
-            struct, src, dst, attn, state, grad, 0.2, layout
-        ),
+        "backward_dst": lambda layout: gatv2._backward(*operands, by_dst_only, (layout, None)),
+        # Includes the pass by destination with its own layout, without which it cannot run.
+        "backward": lambda layout: gatv2._backward(*operands, layouts=(None, layout)),
     }
 
 
@@ -114,7 +115,6 @@ def keys(
     op: str, heads: int, width: int, dtype: torch.dtype, index_dtype: torch.dtype
 ) -> Iterator[KernelKey]:
     """Every kernel that the sweep will need."""
-    entries = ["spmm"] if op == "spmm" else [f"gatv2_{name}" for name in PASSES["gatv2"]]
     flags = (
         (
             ("WEIGHT", 0),
@@ -127,7 +127,7 @@ def keys(
         else ()
     )
     layouts = {found.layout for found in candidates(op, heads, width, dtype.itemsize, [1])}
-    for layout, entry in itertools.product(layouts, entries):
+    for layout, entry in itertools.product(layouts, ENTRIES[op]):
         constants = layout.constants(heads, width) + flags
         yield KernelKey(f"{op}.cu", entry, dtype, index_dtype, constants)
 
@@ -135,7 +135,7 @@ def keys(
 def main() -> None:
     """Run the sweep and print the best layouts of each pass."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--op", choices=sorted(PASSES), required=True)
+    parser.add_argument("--op", choices=sorted(ENTRIES), required=True)
     parser.add_argument("--graphs", default="arxiv,road,web,products")
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--heads", type=int, default=2)
@@ -169,6 +169,8 @@ def main() -> None:
                 ):
                     rows.choose_rows_per_slot = lambda *_, n=per_slot: n
                     rows.choose_chunk = lambda *_, n=chunk: n
+                    struct.in_adj.launches.clear()  # they hold the sizes chosen before
+                    struct.out_adj.launches.clear()
                     ms = timer(functools.partial(run, layout)).median_ms
                     figures = {"ms": ms, "ratio": ms / unit, "per_slot": per_slot, "chunk": chunk}
                     shape = {SHORT[k]: v for k, v in asdict(layout).items() if k in SHORT}

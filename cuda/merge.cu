@@ -1,10 +1,12 @@
-// merge.cu: put the pieces of long rows together, in a fixed order.
+// merge.cu: put the pieces of long rows, or the blocks' shares of a sum, together in a fixed order.
 //   merge_sum:     out[row,c] = sum_j part[j,c]
 //   merge_totals:  row_state[row,h] = (max_j top_j, 1 / sum_j w_j total_j)
 //   merge_gatv2_dst: the sums of gatv2_backward_dst, and the end of a row that follows from them
 //   merge_softmax: out[row,c] = sum_j w_j part[j,c] / sum_j w_j total_j,  w_j = 2^(top_j - max_j top_j)
-// over the pieces j of the row. A block owns 32 columns of one long row; warp w takes pieces w, w + 8, ...
-// and the eight results meet in shared memory.
+// over the pieces j of the row. A block owns 32 columns of one long row; warp w takes pieces w, w + 8,
+// ... and the eight results meet in shared memory.
+//   merge_shares:  out[c] = sum_j part[j,c] over the shares of all blocks that block_sum.cuh wrote
+// Here a block owns 8 columns, which is what one memory sector holds of a share.
 // Prelude: scalar_t, acc_t, index_t, H, D
 #include "common/scalar.cuh"
 
@@ -170,5 +172,37 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_gatv2_dst(
     if (column % D == 0) {
         row_state[(row * H + head) * 2] = lse[row * H + head] + log2(sums[3]);
         row_state[(row * H + head) * 2 + 1] = delta;
+    }
+}
+
+constexpr int SHARE_COLUMNS = 8;
+constexpr int SHARE_ROWS = 128;
+
+extern "C" __global__ void __launch_bounds__(SHARE_COLUMNS* SHARE_ROWS) merge_shares(
+    const acc_t* part,  // (num_shares, H, D)
+    const int64_t num_shares,
+    // outputs
+    scalar_t* out) {  // (H, D); may be one of the shares, which a block reads before it writes
+    __shared__ acc_t sums[SHARE_ROWS][SHARE_COLUMNS];
+    const int row = threadIdx.x / SHARE_COLUMNS;
+    const int place = threadIdx.x % SHARE_COLUMNS;
+    const int column = blockIdx.x * SHARE_COLUMNS + place;
+    acc_t sum = 0;
+    if (column < H * D) {
+#pragma unroll 8
+        for (int64_t j = row; j < num_shares; j += SHARE_ROWS) {
+            sum += part[j * (H * D) + column];
+        }
+    }
+    sums[row][place] = sum;
+#pragma unroll
+    for (int step = SHARE_ROWS / 2; step > 0; step /= 2) {
+        __syncthreads();
+        if (row < step) {
+            sums[row][place] += sums[row + step][place];
+        }
+    }
+    if (row == 0 && column < H * D) {
+        from_acc(sums[0][place], out[column]);
     }
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from tests.kernels.nvrtc import compile_for
 
 ARCHITECTURES = (75, 80, 90, 100, 120)
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-MERGES = ("merge_sum", "merge_softmax", "merge_totals", "merge_gatv2_dst")
+MERGES = ("merge_sum", "merge_softmax", "merge_totals", "merge_gatv2_dst", "merge_shares")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def layout_of(entry: str, facts: Facts, heads: int, width: int, itemsize: int) -
     if entry.startswith("gatv2"):
         return choose.gatv2_layout(entry.removeprefix("gatv2_"), facts, heads, width, itemsize)
     if entry.startswith("edge_softmax"):
-        return choose.edge_softmax_layout(facts, heads, itemsize)
+        return choose.edge_softmax_layout(facts, heads, width, itemsize)
     if entry in MERGES:
         return None
     return {"spmm": choose.spmm_layout, "sddmm": choose.sddmm_layout}[entry](
@@ -84,7 +83,7 @@ every_entry = pytest.mark.parametrize(("file", "entry"), list(entries()))
 
 def test_all_entry_points_are_found():
     names = [entry for _, entry in entries()]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 14
     assert set(MERGES) < set(names)
 
 
@@ -119,24 +118,6 @@ def common_keys() -> list[KernelKey]:
     return list(keys)
 
 
-def known_to_spill(key: KernelKey) -> bool:
-    """One head of 256: what a lane owns does not fit the cap on its registers."""
-    constants = dict(key.constants)
-    capped = constants["D"] == 256 and constants.get("MIN_BLOCKS", 1) > 1
-    return capped and (
-        key.entry == "gatv2_backward_dst" or (key.entry == "gatv2_forward" and constants["U"] > 2)
-    )
-
-
-def spill_cases() -> list[Any]:
-    reason = "choose._fit caps the registers without counting the edges in flight"
-    mark = pytest.mark.xfail(reason=reason, raises=AssertionError)  # strict: mending it shows
-    return [
-        pytest.param(key, id=key.entry, marks=mark if known_to_spill(key) else ())
-        for key in common_keys()
-    ]
-
-
-@pytest.mark.parametrize("key", spill_cases())
+@pytest.mark.parametrize("key", [pytest.param(key, id=key.entry) for key in common_keys()])
 def test_common_widths_do_not_spill(key):
     assert compile_for(key, 90).spill_bytes == 0

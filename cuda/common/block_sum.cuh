@@ -1,6 +1,6 @@
 // block_sum.cuh: a gradient that all rows add to, such as that of an attention vector, without atomics.
-// Every lane keeps its share in registers, every block writes one row of sums, and the rows are added
-// up by the caller: bitwise repeatable.
+// Every lane keeps its share in registers, every block writes one row of sums, and merge_shares adds the
+// rows up: bitwise repeatable.
 // Prelude: those of lanes.cuh, WARPS
 #pragma once
 

@@ -4,8 +4,9 @@
 //
 // R rows are walked at a time, S edges of each row at a time, HPW heads of each edge at a time, and
 // P lanes share the D elements of a head: lane `position` owns vectors k = 0..K-1 of V elements, the
-// k-th starting at element slice * (K * P * V) + (k * P + position) * V. blockIdx.y counts groups of HPW heads and,
-// inside a group, SLICES slices of the elements; a kernel that needs a whole wide head walks LOOPS slices itself.
+// k-th starting at element slice * (K * P * V) + (k * P + position) * V. blockIdx.y counts groups of
+// HPW heads and, inside a group, SLICES slices of the elements; a kernel that needs a whole wide head
+// walks LOOPS slices itself.
 // Prelude: H, D, V, P, HPW, K, S, R, SLICES, LOOPS
 #pragma once
 

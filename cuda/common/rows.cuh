@@ -85,9 +85,10 @@ struct part_group {
     static constexpr bool value = false;
 };
 
-// Walk the edges of a unit in groups of S * U, U of them per lane. fetch(position) reads the id that leads
-// to the operand (a column, an edge id); it is issued one group ahead. Reading ahead across rows was
-// slower: the registers it takes cost more than the wait it saves.
+// Walk the edges of a unit in groups of S * U, U of them per lane. fetch(position) reads the id that
+// leads to the operand (a column, an edge id); it is issued one group ahead. Reading ahead across rows
+// was slower: the registers it takes cost more than the wait it saves. So was a bounded grid that
+// strides over the rows: its blocks drift apart, and with them what they share in L2.
 // body(kind, ids, position, live) gets U ids; edge u of this lane stands at position + u * S, and edges
 // u >= live exist in no slot of the warp. In a full_group every edge exists.
 template <class Fetch, class Body>

@@ -63,13 +63,14 @@ class KernelKey:
         ]
         return "\n".join(lines) + "\n" + load_entry(self.file, self.entry)
 
-    def parameters(self) -> tuple[str, ...]:
-        """Parameter types of the entry point, ``"pointer"`` or a scalar's C type."""
+    def parameters(self) -> dict[str, str]:
+        """Parameters of the entry point with their types, ``"pointer"`` or a scalar's C type."""
         aliases = {
             "acc_t": SCALAR[accumulator(self.dtype)],
             "index_t": INDEX[self.index_dtype],
         }
-        return tuple(aliases.get(kind, kind) for kind in _signatures(self.file)[self.entry])
+        declared = _signatures(self.file)[self.entry]
+        return {name: aliases.get(kind, kind) for name, kind in declared.items()}
 
 
 _ENTRY = re.compile(
@@ -78,17 +79,15 @@ _ENTRY = re.compile(
 
 
 @functools.cache
-def _signatures(file: str) -> dict[str, tuple[str, ...]]:
+def _signatures(file: str) -> dict[str, dict[str, str]]:
     text = re.sub(r"//[^\n]*", "", load_source(file))
-    found = {}
-    for name, body in _ENTRY.findall(text):
-        kinds = []
+    found: dict[str, dict[str, str]] = {}
+    for entry, body in _ENTRY.findall(text):
+        kinds = found[entry] = {}
         for parameter in body.split(","):
             words = parameter.replace("*", " * ").split()
-            kinds.append(
-                "pointer" if "*" in words else words[1] if words[0] == "const" else words[0]
-            )
-        found[name] = tuple(kinds)
+            kind = "pointer" if "*" in words else words[1] if words[0] == "const" else words[0]
+            kinds[words[-1]] = kind
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +13,14 @@ from torch import Tensor
 from dgl_flash.kernels.jit import KernelKey, compile_function
 from dgl_flash.streams import current_stream_pointer
 
-Argument = Tensor | int | float | None
+Argument = Tensor | int | float | None  # a pointer may be given as an address
+Typed = tuple[Any, ...]
 
 
-def _pointer(value: Argument) -> int:
-    return 0 if value is None else value.data_ptr()  # type: ignore[union-attr]
+def _pointer(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.data_ptr()
+    return value or 0
 
 
 # A bare Python number would travel as int64 or double, whatever the kernel declares.
@@ -48,16 +51,34 @@ class Kernel:
         CUDA device to load it on.
     """
 
-    __slots__ = ("_convert", "_device_index", "_function", "key")
+    __slots__ = ("_convert", "_function", "device_index", "key")
 
     def __init__(self, key: KernelKey, device_index: int) -> None:
         self.key = key
-        self._device_index = device_index
-        self._convert = tuple(_CONVERT[kind] for kind in key.parameters())
+        self.device_index = device_index
+        self._convert = tuple(_CONVERT[kind] for kind in key.parameters().values())
         with torch.cuda.device(device_index):
             self._function = compile_function(key)
 
-    def __call__(self, grid: tuple[int, ...], threads: int, *arguments: Argument) -> None:
+    def convert(self, arguments: Sequence[Argument], first: int = 0) -> Typed:
+        """Give arguments the declared types.
+
+        Parameters
+        ----------
+        arguments : sequence of torch.Tensor, int, float or None
+            In the order of the kernel's declaration; None is a null pointer.
+        first : int
+            Where in the declaration they begin.
+
+        Returns
+        -------
+        tuple
+            For :meth:`launch`.
+        """
+        kinds = self._convert[first : first + len(arguments)]
+        return tuple([convert(value) for convert, value in zip(kinds, arguments, strict=True)])
+
+    def launch(self, grid: tuple[int, ...], threads: int, typed: Typed) -> None:
         """Launch on torch's current stream of the kernel's device; nothing is synchronised.
 
         Parameters
@@ -66,22 +87,27 @@ class Kernel:
             Blocks along x and y. An empty grid launches nothing.
         threads : int
             Threads a block.
-        *arguments : torch.Tensor, int, float or None
-            In the order of the kernel's declaration; None is a null pointer.
+        typed : tuple
+            All arguments, converted.
         """
+        if len(typed) != len(self._convert):
+            raise TypeError(
+                f"{self.key.entry}: expected {len(self._convert)} arguments, got {len(typed)}"
+            )
         if 0 in grid:
             return  # CuPy would silently launch one block
-        typed = tuple(
-            [convert(value) for convert, value in zip(self._convert, arguments, strict=True)]
-        )
-        if torch.cuda.current_device() == self._device_index:
+        if torch.cuda.current_device() == self.device_index:
             self._launch(grid, threads, typed)
         else:
-            with torch.cuda.device(self._device_index):
+            with torch.cuda.device(self.device_index):
                 self._launch(grid, threads, typed)
 
-    def _launch(self, grid: tuple[int, ...], threads: int, typed: tuple[Any, ...]) -> None:
-        stream = _Stream(current_stream_pointer(self._device_index))
+    def __call__(self, grid: tuple[int, ...], threads: int, *arguments: Argument) -> None:
+        """Convert all arguments and launch."""
+        self.launch(grid, threads, self.convert(arguments))
+
+    def _launch(self, grid: tuple[int, ...], threads: int, typed: Typed) -> None:
+        stream = _Stream(current_stream_pointer(self.device_index))
         self._function(grid, (threads,), typed, stream=stream)
 
 

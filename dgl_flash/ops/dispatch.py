@@ -75,12 +75,13 @@ def use_kernel(
         reasons = tuple(blockers) if missing is None else (missing, *blockers)
     else:
         reasons = (f"the features are on {device.type}", *blockers)
-    choice = (
-        Choice(op, "reference", reasons=reasons) if reasons else Choice(op, "fused", tuple(kernels))
-    )
     listener = _listener.get()
     if listener is not None:
-        listener.append(choice)
+        listener.append(
+            Choice(op, "reference", reasons=reasons)
+            if reasons
+            else Choice(op, "fused", tuple(kernels))
+        )
     if reasons and device.type == "cuda" and (op, reasons) not in _warned:
         _warned.add((op, reasons))
         warnings.warn(

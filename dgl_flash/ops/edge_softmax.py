@@ -12,64 +12,64 @@ from torch.autograd import Function
 from dgl_flash import reference
 from dgl_flash.errors import dgl_error
 from dgl_flash.kernels.jit import accumulator
-from dgl_flash.kernels.memory import empty
+from dgl_flash.kernels.memory import Scratch, empty
 from dgl_flash.ops import check
 from dgl_flash.ops.choose import edge_softmax_layout
 from dgl_flash.ops.dispatch import use_kernel
-from dgl_flash.ops.rows import RowLaunch, packed, plan_rows
+from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.structure import GraphStructure, structure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ALL = "__ALL__"  # DGL's own spelling of "every edge"
-FILE = "edge_softmax.cu"
 
 
-def _plan(struct: GraphStructure, score: Tensor) -> RowLaunch:
-    adj = struct.in_adj
-    layout = edge_softmax_layout(adj, score.shape[1], score.dtype.itemsize)
-    return plan_rows(adj, layout, score.shape[1], 1)
+def _kernel(entry: str, pieces_only: bool = False) -> RowKernel:
+    return RowKernel("edge_softmax.cu", entry, edge_softmax_layout, pieces_only=pieces_only)
+
+
+FORWARD, BACKWARD = _kernel("edge_softmax_forward"), _kernel("edge_softmax_backward")
+# What is left for the pieces of long rows once the statistics of their rows are known.
+FORWARD_LONG = _kernel("edge_softmax_forward_long", pieces_only=True)
+BACKWARD_LONG = _kernel("edge_softmax_backward_long", pieces_only=True)
 
 
 def _forward(struct: GraphStructure, score: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax of (E, H) scores, and the (N, H, 2) state of each row that the backward needs."""
-    rows = _plan(struct, score)
-    num_heads, dtype, device = score.shape[1], score.dtype, score.device
+    adj, num_heads, dtype, device = struct.in_adj, score.shape[1], score.dtype, score.device
+    operands = adj, dtype, num_heads, 1
+    permuted = adj.eids is not None
+    rows = FORWARD.on(*operands, PERMUTED=permuted)
     out = empty(tuple(score.shape), dtype, device)
     row_state = empty((struct.num_dst, num_heads, 2), accumulator(dtype), device)
-    part_state = rows.part(dtype, num_heads, 2)
-    shared = (rows.adjacency.eids, *rows.arguments())
-    kernel = rows.kernel(FILE, "edge_softmax_forward", dtype, **_flags(rows))
-    kernel(rows.grid, rows.layout.threads, score, *shared, out, row_state, part_state)
-    if rows.plan is not None:
-        acc_dtype = row_state.dtype
-        rows.merge("merge_totals", acc_dtype, inputs=(part_state,), outputs=(row_state,))
-        kernel = rows.kernel(FILE, "edge_softmax_forward_long", dtype, **_flags(rows))
-        kernel(rows.chunk_grid, rows.layout.threads, score, row_state, *shared, out)
+    pieces = Scratch(row_state.dtype, device, rows.num_chunks * num_heads * 2)
+    (part_state,) = pieces.addresses
+    rows((score, adj.eids), (out, row_state, part_state))
+    if rows.num_long > 0:
+        rows.merge("merge_totals", row_state.dtype, inputs=(part_state,), outputs=(row_state,))
+        FORWARD_LONG.on(*operands, PERMUTED=permuted)((score, row_state, adj.eids), (out,))
     return out, row_state
 
 
 def _backward(struct: GraphStructure, score: Tensor, row_state: Tensor, grad_out: Tensor) -> Tensor:
     """Gradient of (E, H) scores."""
-    rows = _plan(struct, score)
-    num_heads, dtype, device = score.shape[1], score.dtype, score.device
+    adj, num_heads, dtype, device = struct.in_adj, score.shape[1], score.dtype, score.device
+    operands = adj, dtype, num_heads, 1
+    permuted = adj.eids is not None
+    rows = BACKWARD.on(*operands, PERMUTED=permuted)
     grad_score = empty(tuple(score.shape), dtype, device)
-    part_inner = rows.part(dtype, num_heads)
-    shared = (rows.adjacency.eids, *rows.arguments())
-    operands = (score, grad_out, row_state)
-    kernel = rows.kernel(FILE, "edge_softmax_backward", dtype, **_flags(rows))
-    kernel(rows.grid, rows.layout.threads, *operands, *shared, grad_score, part_inner)
-    if rows.plan is not None:
-        inner = empty((struct.num_dst, num_heads), accumulator(dtype), device)
-        rows.merge("merge_sum", inner.dtype, inputs=(part_inner,), outputs=(inner,))
-        kernel = rows.kernel(FILE, "edge_softmax_backward_long", dtype, **_flags(rows))
-        kernel(rows.chunk_grid, rows.layout.threads, *operands, inner, *shared, grad_score)
+    long_rows = struct.num_dst if rows.num_long > 0 else 0
+    acc_dtype = row_state.dtype
+    pieces = Scratch(acc_dtype, device, rows.num_chunks * num_heads, long_rows * num_heads)
+    part_inner, inner = pieces.addresses
+    inputs = score, grad_out, row_state
+    rows((*inputs, adj.eids), (grad_score, part_inner))
+    if rows.num_long > 0:
+        rows.merge("merge_sum", acc_dtype, inputs=(part_inner,), outputs=(inner,))
+        long = BACKWARD_LONG.on(*operands, PERMUTED=permuted)
+        long((*inputs, inner, adj.eids), (grad_score,))
     return grad_score
-
-
-def _flags(rows: RowLaunch) -> dict[str, int]:
-    return {"PERMUTED": rows.adjacency.eids is not None}
 
 
 class EdgeSoftmaxFunction(Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,20 +12,27 @@ from torch.autograd import Function
 from dgl_flash import reference
 from dgl_flash.kernels.jit import accumulator
 from dgl_flash.kernels.layout import Layout
-from dgl_flash.kernels.memory import empty
+from dgl_flash.kernels.memory import Scratch, empty
 from dgl_flash.ops import check
 from dgl_flash.ops.choose import gatv2_layout
 from dgl_flash.ops.dispatch import use_kernel
-from dgl_flash.ops.rows import packed, plan_rows
+from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.structure import structure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dgl_flash.structure import GraphStructure
 
 MAX_HEAD_DIM = 512
-# Of the backward passes, whose blocks each write a share of grad_attn.
-MOST_ROWS_PER_SLOT = 8
-FILE = "gatv2.cu"
+FEW_SHARES_BYTES = 2**22
+FORWARD = RowKernel("gatv2.cu", "gatv2_forward", partial(gatv2_layout, "forward"))
+BACKWARD_DST = RowKernel(
+    "gatv2.cu", "gatv2_backward_dst", partial(gatv2_layout, "backward_dst"), shares=True
+)
+BACKWARD_SRC = RowKernel(
+    "gatv2.cu", "gatv2_backward_src", partial(gatv2_layout, "backward_src"), shares=True
+)
 
 
 def _forward(
@@ -35,33 +43,21 @@ def _forward(
     negative_slope: float,
     layout: Layout | None = None,
 ) -> tuple[Tensor, Tensor]:
-    adj = struct.in_adj
+    """Output, and the log-sum-exp of each row and head."""
     num_heads, head_dim = attn.shape
     dtype, device = feat_src.dtype, feat_src.device
-    layout = layout or gatv2_layout("forward", adj, num_heads, head_dim, dtype.itemsize)
-    rows = plan_rows(adj, layout, num_heads, head_dim)
+    rows = FORWARD.on(struct.in_adj, dtype, num_heads, head_dim, layout)
     out = empty((struct.num_dst, num_heads, head_dim), dtype, device)
     lse = empty((struct.num_dst, num_heads), accumulator(dtype), device)
-    part_sum = rows.part(dtype, num_heads, head_dim)
-    part_state = rows.part(dtype, num_heads, 2)
-    rows.kernel(FILE, "gatv2_forward", dtype)(
-        rows.grid,
-        layout.threads,
-        feat_src,
-        feat_dst,
-        attn,
-        negative_slope,
-        *rows.arguments(),
-        out,
-        lse,
-        part_sum,
-        part_state,
-    )
+    width, states = num_heads * head_dim, num_heads * 2
+    pieces = Scratch(lse.dtype, device, rows.num_chunks * width, rows.num_chunks * states)
+    part_sum, part_state = pieces.addresses
+    rows((feat_src, feat_dst, attn, negative_slope), (out, lse, part_sum, part_state))
     rows.merge("merge_softmax", dtype, inputs=(part_sum, part_state), outputs=(out, lse))
     return out, lse
 
 
-def _backward_dst(
+def _backward(
     struct: GraphStructure,
     feat_src: Tensor,
     feat_dst: Tensor,
@@ -69,80 +65,65 @@ def _backward_dst(
     lse: Tensor,
     grad_out: Tensor,
     negative_slope: float,
-    layout: Layout | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradient of feat_dst, (lse, delta) of each row and head, this pass's part of grad_attn."""
-    adj = struct.in_adj
+    wanted: Sequence[bool] = (True, True, True),
+    layouts: tuple[Layout | None, Layout | None] = (None, None),
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """Gradients of feat_src (if it or attn is wanted), feat_dst and attn (if wanted).
+
+    The pass by destination leaves (lse, delta) of each row and head for the pass by source. Both
+    leave shares of the gradient of attn, one a block.
+    """
     num_heads, head_dim = attn.shape
     dtype, device = feat_src.dtype, feat_src.device
-    layout = layout or gatv2_layout("backward_dst", adj, num_heads, head_dim, dtype.itemsize)
-    rows = plan_rows(adj, layout, num_heads, head_dim, MOST_ROWS_PER_SLOT)
-    grad_dst = empty((struct.num_dst, num_heads, head_dim), dtype, device)
-    row_state = empty((struct.num_dst, num_heads, 2), accumulator(dtype), device)
-    part_sums = rows.part(dtype, 2, num_heads, head_dim)
-    part_totals = rows.part(dtype, num_heads, 2)
-    shares = rows.num_blocks + rows.num_long
-    part_attn = empty((shares, num_heads, head_dim), accumulator(dtype), device)
-    rows.kernel(FILE, "gatv2_backward_dst", dtype)(
-        rows.grid,
-        layout.threads,
-        feat_src,
-        feat_dst,
-        attn,
-        grad_out,
-        lse,
-        negative_slope,
-        *rows.arguments(),
-        grad_dst,
-        row_state,
-        part_sums,
-        part_totals,
-        part_attn,
+    width, states = num_heads * head_dim, num_heads * 2
+    by_dst = BACKWARD_DST.on(struct.in_adj, dtype, num_heads, head_dim, layouts[0])
+    by_src = None
+    if wanted[0] or wanted[2]:
+        by_src = BACKWARD_SRC.on(struct.out_adj, dtype, num_heads, head_dim, layouts[1])
+    share_bytes = width * lse.dtype.itemsize
+    dst_shares = by_dst.grid[0] + by_dst.num_long
+    src_shares = by_src.grid[0] if by_src else 0
+    # Few shares of the first pass wait for the end; many are merged at once, to make room.
+    few = (dst_shares + src_shares) * share_bytes <= FEW_SHARES_BYTES
+    kept = dst_shares if few else 1
+    scratch = Scratch(
+        lse.dtype,
+        device,
+        struct.num_dst * states,
+        max(dst_shares, kept + src_shares) * width,
+        # Pieces of one pass, then of the other.
+        max(by_dst.num_chunks * 2, by_src.num_chunks if by_src else 0) * width,
+        by_dst.num_chunks * states,
     )
-    rows.merge(
+    row_state, part_attn, part_sums, part_totals = scratch.addresses
+    operands = feat_src, feat_dst, attn, grad_out
+
+    grad_dst = empty((struct.num_dst, num_heads, head_dim), dtype, device)
+    by_dst(
+        (*operands, lse, negative_slope),
+        (grad_dst, row_state, part_sums, part_totals, part_attn),
+    )
+    by_dst.merge(
         "merge_gatv2_dst",
         dtype,
         inputs=(feat_dst, attn, lse, negative_slope, part_sums, part_totals),
-        outputs=(grad_dst, row_state, part_attn[rows.num_blocks :]),
+        outputs=(grad_dst, row_state, part_attn + by_dst.grid[0] * share_bytes),
     )
-    return grad_dst, row_state, part_attn.sum(0)
-
-
-def _backward_src(
-    struct: GraphStructure,
-    feat_src: Tensor,
-    feat_dst: Tensor,
-    attn: Tensor,
-    row_state: Tensor,
-    grad_out: Tensor,
-    negative_slope: float,
-    layout: Layout | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Gradient of feat_src, and this pass's part of grad_attn."""
-    adj = struct.out_adj
-    num_heads, head_dim = attn.shape
-    dtype, device = feat_src.dtype, feat_src.device
-    layout = layout or gatv2_layout("backward_src", adj, num_heads, head_dim, dtype.itemsize)
-    rows = plan_rows(adj, layout, num_heads, head_dim, MOST_ROWS_PER_SLOT)
+    if by_src is None:
+        return None, grad_dst, None
+    if not few:
+        by_dst.merge_shares(lse.dtype, part_attn, dst_shares, part_attn)
     grad_src = empty((struct.num_src, num_heads, head_dim), dtype, device)
-    part_grad = rows.part(dtype, num_heads, head_dim)
-    part_attn = empty((rows.num_blocks, num_heads, head_dim), accumulator(dtype), device)
-    rows.kernel(FILE, "gatv2_backward_src", dtype)(
-        rows.grid,
-        layout.threads,
-        feat_src,
-        feat_dst,
-        attn,
-        grad_out,
-        row_state,
-        negative_slope,
-        *rows.arguments(),
-        grad_src,
-        part_grad,
-        part_attn,
+    by_src(
+        (*operands, row_state, negative_slope),
+        (grad_src, part_sums, part_attn + kept * share_bytes),
     )
-    rows.merge("merge_sum", dtype, inputs=(part_grad,), outputs=(grad_src,))
-    return grad_src, part_attn.sum(0)
+    by_src.merge("merge_sum", dtype, inputs=(part_sums,), outputs=(grad_src,))
+    if not wanted[2]:
+        return grad_src, grad_dst, None
+    grad_attn = empty((num_heads, head_dim), dtype, device)
+    by_src.merge_shares(dtype, part_attn, kept + src_shares, grad_attn)
+    return grad_src, grad_dst, grad_attn
 
 
 class GATv2Function(Function):
@@ -170,24 +151,13 @@ class GATv2Function(Function):
         feat_src, feat_dst, attn, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _differentiable_backward(ctx, feat_src, feat_dst, attn, grad_out)
-        feat_src, feat_dst, attn = packed(feat_src), packed(feat_dst), packed(attn)
-        grad_out = packed(grad_out)
-        struct, slope = ctx.struct, ctx.negative_slope
-        _, want_src, want_dst, want_attn, _ = ctx.needs_input_grad
-        grad_dst, row_state, attn_by_dst = _backward_dst(
-            struct, feat_src, feat_dst, attn, lse, grad_out, slope
-        )
-        grad_src = grad_attn = None
-        if want_src or want_attn:
-            grad_src, attn_by_src = _backward_src(
-                struct, feat_src, feat_dst, attn, row_state, grad_out, slope
-            )
-        if want_attn:
-            grad_attn = attn_by_dst.add_(attn_by_src).to(attn.dtype)
+        wanted = ctx.needs_input_grad[1:4]
+        operands = packed(feat_src), packed(feat_dst), packed(attn), lse, packed(grad_out)
+        grad_src, grad_dst, grad_attn = _backward(ctx.struct, *operands, ctx.negative_slope, wanted)
         return (
             None,  # struct
-            grad_src if want_src else None,  # feat_src
-            grad_dst if want_dst else None,  # feat_dst
+            grad_src if wanted[0] else None,  # feat_src
+            grad_dst if wanted[1] else None,  # feat_dst
             grad_attn,  # attn
             None,  # negative_slope
         )

@@ -1,27 +1,28 @@
-"""Launch a row kernel over an adjacency: work plan, grid and the arguments all of them share."""
+"""Kernels that walk the rows of an adjacency: work plan, grid and arguments, settled once."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dgl_flash.kernels.jit import KernelKey, accumulator
-from dgl_flash.kernels.launch import Argument, Kernel, get_kernel
+from dgl_flash.kernels.jit import KernelKey
+from dgl_flash.kernels.launch import Argument, Kernel, Typed, get_kernel
 from dgl_flash.kernels.layout import Layout
-from dgl_flash.kernels.memory import empty
 
 if TYPE_CHECKING:
     from dgl_flash.structure import Adjacency, RowPlan
 
 MERGE_COLUMNS = 32
 MERGE_THREADS = 256
-FEW_EDGES = 1_000  # a multiprocessor, below which a second launch costs more than an uneven end
-MANY_EDGES = 32_768  # a multiprocessor, from which longer pieces keep it as busy
+SHARE_COLUMNS = 8
+SHARE_THREADS = 1024
 MOST_ROWS_PER_SLOT = 4
+MOST_ROWS_PER_SHARE = 8  # per slot of a kernel whose blocks each write a share of a sum
 BLOCKS_PER_PROCESSOR = 16  # blocks wanted before a slot takes more than one row
 
 
@@ -34,10 +35,15 @@ def processors(device_index: int) -> int:
 def choose_chunk(num_edges: int, num_processors: int) -> int:
     """Edges in a piece of a long row; a row is long when it has more than two pieces' worth.
 
-    The shorter the whole, the more an unlucky long row at its end shows.
+    The shorter the whole, the more an unlucky long row at its end shows; the longer, the more the
+    memory and the merging of pieces do. On a few edges a second launch costs more than either.
     """
-    load = num_edges // num_processors
-    return 64 if FEW_EDGES <= load < MANY_EDGES else 128
+    load = num_edges // num_processors  # edges a multiprocessor
+    if load < 1_000:
+        return 128
+    if load < 32_768:
+        return 64
+    return 128 if load < 262_144 else 512
 
 
 def choose_rows_per_slot(
@@ -48,16 +54,35 @@ def choose_rows_per_slot(
     return min(max(wanted, 1), most)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RowLaunch:
-    """One adjacency walked with one layout."""
+    """One kernel bound to one adjacency: all that does not change from call to call.
 
-    adjacency: Adjacency
-    plan: RowPlan | None
-    layout: Layout
+    It is kept with the adjacency, hence holds the plan's tensors but never the adjacency itself.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Compiled for these widths.
+    num_heads, head_dim : int
+        H and D of the (N, H, D) operands.
+    grid : tuple of int
+        Blocks along x and y.
+    threads : int
+        Threads a block.
+    plan : RowPlan or None
+        Pieces of long rows, if there are any.
+    fixed : tuple
+        Typed arguments from ``indptr`` to ``rows_per_slot``.
+    """
+
+    kernel: Kernel
     num_heads: int
     head_dim: int
-    rows_per_slot: int
+    grid: tuple[int, int]
+    threads: int
+    plan: RowPlan | None
+    fixed: Typed
 
     @property
     def num_chunks(self) -> int:
@@ -69,58 +94,18 @@ class RowLaunch:
         """Rows that are cut into pieces."""
         return 0 if self.plan is None else self.plan.num_long
 
-    @property
-    def num_blocks(self) -> int:
-        """Blocks along x."""
-        slots = self.layout.slots_per_block
-        return -(-self.num_chunks // slots) - (
-            -self.adjacency.num_rows // (slots * self.rows_per_slot)
-        )
+    def __call__(self, inputs: tuple[Argument, ...], outputs: tuple[Argument, ...]) -> None:
+        """Launch.
 
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Blocks along x and y."""
-        return self.num_blocks, self.layout.grid_y(self.num_heads)
-
-    @property
-    def chunk_grid(self) -> tuple[int, int]:
-        """The part of the grid that walks pieces of long rows."""
-        return -(-self.num_chunks // self.layout.slots_per_block), self.grid[1]
-
-    def arguments(self) -> tuple[Argument, ...]:
-        """The arguments from ``indptr`` to ``rows_per_slot``."""
-        adjacency, plan = self.adjacency, self.plan
-        return (
-            adjacency.indptr,
-            adjacency.indices,
-            None if plan is None else plan.chunk_rows,
-            None if plan is None else plan.chunk_begins,
-            adjacency.num_rows,
-            self.num_chunks,
-            1 if plan is None else plan.chunk,
-            self.rows_per_slot,
-        )
-
-    def kernel(self, file: str, entry: str, dtype: torch.dtype, **flags: int) -> Kernel:
-        """The kernel compiled for this launch's widths."""
-        return _kernel(
-            file,
-            entry,
-            dtype,
-            self.adjacency.index_dtype,
-            self.layout,
-            self.num_heads,
-            self.head_dim,
-            tuple(flags.items()),
-            self.adjacency.indptr.device.index,
-        )
-
-    def part(self, dtype: torch.dtype, *shape: int) -> Tensor | None:
-        """Memory for one ``shape`` a piece of a long row; None when no row is cut."""
-        if self.plan is None:
-            return None
-        device = self.adjacency.indptr.device
-        return empty((self.num_chunks, *shape), accumulator(dtype), device)
+        Parameters
+        ----------
+        inputs, outputs : tuple
+            Arguments before and after those of the adjacency.
+        """
+        kernel = self.kernel
+        before = kernel.convert(inputs)
+        after = kernel.convert(outputs, len(inputs) + len(self.fixed))
+        kernel.launch(self.grid, self.threads, before + self.fixed + after)
 
     def merge(
         self,
@@ -128,7 +113,7 @@ class RowLaunch:
         dtype: torch.dtype,
         *,
         inputs: tuple[Argument, ...],
-        outputs: tuple[Tensor, ...],
+        outputs: tuple[Argument, ...],
     ) -> None:
         """Put the pieces of long rows together; nothing to do when no row is cut.
 
@@ -143,69 +128,34 @@ class RowLaunch:
         """
         if self.plan is None:
             return
-        device_index = self.adjacency.indptr.device.index
-        index_dtype = self.adjacency.index_dtype
-        kernel = _merge_kernel(
-            entry, dtype, index_dtype, self.num_heads, self.head_dim, device_index
-        )
+        kernel = self._merge_kernel(entry, dtype)
         columns = -(-self.num_heads * self.head_dim // MERGE_COLUMNS)
         rows = (self.plan.long_rows, self.plan.chunk_ptr)
         kernel((self.plan.num_long, columns), MERGE_THREADS, *inputs, *rows, *outputs)
 
+    def merge_shares(
+        self, dtype: torch.dtype, part: Argument, num_shares: int, out: Argument
+    ) -> None:
+        """Add up what the blocks of a kernel wrote with ``store_block_sum``.
 
-def plan_rows(
-    adjacency: Adjacency,
-    layout: Layout,
-    num_heads: int,
-    head_dim: int,
-    most_rows: int = MOST_ROWS_PER_SLOT,
-) -> RowLaunch:
-    """Prepare a walk over all rows of an adjacency.
+        Parameters
+        ----------
+        dtype : torch.dtype
+            Of ``out``.
+        part : Tensor or int
+            (num_shares, H, D)
+        num_shares : int
+            Blocks.
+        out : Tensor or int
+            (H, D), may be one of the shares.
+        """
+        kernel = self._merge_kernel("merge_shares", dtype)
+        blocks = -(-self.num_heads * self.head_dim // SHARE_COLUMNS)
+        kernel((blocks, 1), SHARE_THREADS, part, num_shares, out)
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Rows to walk, on a CUDA device.
-    layout : Layout
-        Lane layout.
-    num_heads, head_dim : int
-        H and D of the (N, H, D) operands.
-    most_rows : int
-        Rows a slot may take one after the other; every block of a kernel with block sums writes one
-        row of them, so that more rows mean less memory.
-
-    Returns
-    -------
-    RowLaunch
-        Grid, arguments and merges.
-    """
-    count = processors(adjacency.indptr.device.index)
-    return RowLaunch(
-        adjacency=adjacency,
-        plan=adjacency.plan(choose_chunk(adjacency.num_edges, count)),
-        layout=layout,
-        num_heads=num_heads,
-        head_dim=head_dim,
-        rows_per_slot=choose_rows_per_slot(
-            adjacency.num_rows, layout.slots_per_block, count, most_rows
-        ),
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _kernel(
-    file: str,
-    entry: str,
-    dtype: torch.dtype,
-    index_dtype: torch.dtype,
-    layout: Layout,
-    num_heads: int,
-    head_dim: int,
-    flags: tuple[tuple[str, int], ...],
-    device_index: int,
-) -> Kernel:
-    constants = layout.constants(num_heads, head_dim) + flags
-    return get_kernel(KernelKey(file, entry, dtype, index_dtype, constants), device_index)
+    def _merge_kernel(self, entry: str, dtype: torch.dtype) -> Kernel:
+        index_dtype, device_index = self.kernel.key.index_dtype, self.kernel.device_index
+        return _merge_kernel(entry, dtype, index_dtype, self.num_heads, self.head_dim, device_index)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -219,6 +169,108 @@ def _merge_kernel(
 ) -> Kernel:
     constants = (("H", num_heads), ("D", head_dim))
     return get_kernel(KernelKey("merge.cu", entry, dtype, index_dtype, constants), device_index)
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """An entry point that walks the rows of an adjacency.
+
+    Attributes
+    ----------
+    file, entry : str
+        Source file and function.
+    choose_layout : callable
+        From (adjacency, H, D, bytes an element) to a layout.
+    shares : bool
+        Whether each block writes a share of a sum, so that fewer blocks take less memory.
+    pieces_only : bool
+        Whether it visits the pieces of long rows only.
+    """
+
+    file: str
+    entry: str
+    choose_layout: Callable[[Adjacency, int, int, int], Layout]
+    shares: bool = False
+    pieces_only: bool = False
+
+    def on(
+        self,
+        adjacency: Adjacency,
+        dtype: torch.dtype,
+        num_heads: int,
+        head_dim: int,
+        layout: Layout | None = None,
+        **flags: int,
+    ) -> RowLaunch:
+        """Bind to an adjacency; the same arguments give the same object, kept with the adjacency.
+
+        Parameters
+        ----------
+        adjacency : Adjacency
+            Rows to walk, on a CUDA device.
+        dtype : torch.dtype
+            Storage type of the features.
+        num_heads, head_dim : int
+            H and D of the (N, H, D) operands.
+        layout : Layout, optional
+            Another lane layout than the chosen one.
+        **flags : int
+            Further names of the prelude.
+
+        Returns
+        -------
+        RowLaunch
+            Ready to be called with the operands.
+        """
+        key = (self.entry, dtype, num_heads, head_dim, layout, *flags.values())
+        found = adjacency.launches.get(key)
+        if found is None:
+            layout = layout or self.choose_layout(adjacency, num_heads, head_dim, dtype.itemsize)
+            found = self._bind(adjacency, dtype, num_heads, head_dim, layout, flags)
+            adjacency.launches[key] = found
+        return found
+
+    def _bind(
+        self,
+        adjacency: Adjacency,
+        dtype: torch.dtype,
+        num_heads: int,
+        head_dim: int,
+        layout: Layout,
+        flags: dict[str, int],
+    ) -> RowLaunch:
+        device_index = adjacency.indptr.device.index
+        constants = layout.constants(num_heads, head_dim) + tuple(flags.items())
+        key = KernelKey(self.file, self.entry, dtype, adjacency.index_dtype, constants)
+        kernel = get_kernel(key, device_index)
+        count = processors(device_index)
+        plan = adjacency.plan(choose_chunk(adjacency.num_edges, count))
+        slots = layout.slots_per_block
+        most = MOST_ROWS_PER_SHARE if self.shares else MOST_ROWS_PER_SLOT
+        rows_per_slot = choose_rows_per_slot(adjacency.num_rows, slots, count, most)
+        num_chunks = 0 if plan is None else plan.num_chunks
+        blocks = -(-num_chunks // slots)
+        if not self.pieces_only:
+            blocks += -(-adjacency.num_rows // (slots * rows_per_slot))
+        fixed = (
+            adjacency.indptr,
+            adjacency.indices,
+            None if plan is None else plan.chunk_rows,
+            None if plan is None else plan.chunk_begins,
+            adjacency.num_rows,
+            num_chunks,
+            1 if plan is None else plan.chunk,
+            rows_per_slot,
+        )
+        return RowLaunch(
+            kernel=kernel,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            grid=(blocks, layout.grid_y(num_heads)),
+            threads=layout.threads,
+            plan=plan,
+            fixed=kernel.convert(fixed, list(key.parameters()).index("indptr")),
+        )
 
 
 def packed(tensor: Tensor) -> Tensor:

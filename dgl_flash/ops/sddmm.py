@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -14,12 +15,14 @@ from dgl_flash.kernels.memory import empty
 from dgl_flash.ops import check
 from dgl_flash.ops.choose import sddmm_layout
 from dgl_flash.ops.dispatch import use_kernel
-from dgl_flash.ops.rows import packed, plan_rows
+from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.ops.spmm import Scaling, SpMMFunction
 from dgl_flash.structure import structure
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
+
+KERNEL = RowKernel("sddmm.cu", "sddmm", sddmm_layout)
 
 
 def _forward(
@@ -27,34 +30,26 @@ def _forward(
     feat_src: Tensor,
     feat_dst: Tensor,
     scaling: Scaling,
+    num_heads: int,
     layout: Layout | None = None,
 ) -> Tensor:
+    """Dot products (E, H) of the H parts of rows (N, *)."""
     adj = struct.in_adj
-    _, num_heads, head_dim = feat_src.shape
     dtype = feat_src.dtype
-    layout = layout or sddmm_layout(adj, num_heads, head_dim, dtype.itemsize)
-    rows = plan_rows(adj, layout, num_heads, head_dim)
-    out = empty((struct.num_edges, num_heads), dtype, feat_src.device)
-    kernel = rows.kernel(
-        "sddmm.cu",
-        "sddmm",
+    head_dim = math.prod(feat_src.shape[1:]) // num_heads
+    rows = KERNEL.on(
+        adj,
         dtype,
+        num_heads,
+        head_dim,
+        layout,
         PERMUTED=adj.eids is not None,
         SRC_SCALE=scaling.src is not None,
         DST_SCALE=scaling.dst is not None,
         MEAN=scaling.mean,
     )
-    kernel(
-        rows.grid,
-        layout.threads,
-        feat_src,
-        feat_dst,
-        scaling.src,
-        scaling.dst,
-        adj.eids,
-        *rows.arguments(),
-        out,
-    )
+    out = empty((struct.num_edges, num_heads), dtype, feat_src.device)
+    rows((feat_src, feat_dst, scaling.src, scaling.dst, adj.eids), (out,))
     return out
 
 
@@ -63,12 +58,17 @@ class UDotVFunction(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, struct: GraphStructure, feat_src: Tensor, feat_dst: Tensor, scaling: Scaling
+        ctx: Any,
+        struct: GraphStructure,
+        feat_src: Tensor,
+        feat_dst: Tensor,
+        scaling: Scaling,
+        num_heads: int,
     ) -> Tensor:
-        """Run the kernel on (N, H, D) rows."""
+        """Run the kernel on (N, *) rows of ``num_heads`` parts."""
         ctx.save_for_backward(feat_src, feat_dst)
         ctx.struct, ctx.scaling = struct, scaling
-        return _forward(struct, packed(feat_src), packed(feat_dst), scaling)
+        return _forward(struct, packed(feat_src), packed(feat_dst), scaling, num_heads)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
@@ -86,6 +86,7 @@ class UDotVFunction(Function):
             grad_src,  # feat_src
             grad_dst,  # feat_dst
             None,  # scaling
+            None,  # num_heads
         )
 
 
@@ -136,4 +137,4 @@ def u_dot_v(graph: Any, feat_src: Tensor, feat_dst: Tensor) -> Tensor:
         # Nothing to launch, but still part of the autograd graph.
         zero = 0 * (feat_src.sum() + feat_dst.sum())
         return feat_src.new_zeros((struct.num_edges, feat_src.shape[1])) + zero
-    return UDotVFunction.apply(struct, feat_src, feat_dst, Scaling())
+    return UDotVFunction.apply(struct, feat_src, feat_dst, Scaling(), feat_src.shape[1])

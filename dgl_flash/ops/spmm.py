@@ -13,17 +13,18 @@ from torch.autograd import Function
 from dgl_flash import reference
 from dgl_flash.kernels.jit import accumulator
 from dgl_flash.kernels.layout import Layout
-from dgl_flash.kernels.memory import empty
+from dgl_flash.kernels.memory import Scratch, empty
 from dgl_flash.ops import check
 from dgl_flash.ops.choose import spmm_layout
 from dgl_flash.ops.dispatch import use_kernel
-from dgl_flash.ops.rows import packed, plan_rows
+from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.structure import structure
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
 
 REDUCERS = ("sum", "mean")
+KERNEL = RowKernel("spmm.cu", "spmm", spmm_layout)
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Scaling:
         return Scaling(src=dst, dst=self.src)
 
 
+def _num_heads(edge_weight: Tensor | None) -> int:
+    """Parts of a row that have a weight of their own: weights are (E,) or (E, H)."""
+    return 1 if edge_weight is None or edge_weight.dim() == 1 else edge_weight.shape[1]
+
+
 def _forward(
     struct: GraphStructure,
     feat: Tensor,
@@ -50,36 +56,26 @@ def _forward(
     scaling: Scaling,
     layout: Layout | None = None,
 ) -> Tensor:
-    """Sum rows (N, H, D) with edge weights (E,) or (E, H)."""
+    """Sum rows (N, *) with edge weights (E,) or (E, H)."""
     adj = struct.in_adj
-    _, num_heads, head_dim = feat.shape
+    num_heads, width = _num_heads(edge_weight), math.prod(feat.shape[1:])
     dtype = feat.dtype
-    layout = layout or spmm_layout(adj, num_heads, head_dim, dtype.itemsize)
-    rows = plan_rows(adj, layout, num_heads, head_dim)
-    out = empty((struct.num_dst, num_heads, head_dim), dtype, feat.device)
-    part_sum = rows.part(dtype, num_heads, head_dim)
-    kernel = rows.kernel(
-        "spmm.cu",
-        "spmm",
+    rows = KERNEL.on(
+        adj,
         dtype,
+        num_heads,
+        width // num_heads,
+        layout,
         WEIGHT=0 if edge_weight is None else edge_weight.dim(),
         PERMUTED=edge_weight is not None and adj.eids is not None,
         SRC_SCALE=scaling.src is not None,
         DST_SCALE=scaling.dst is not None,
         MEAN=scaling.mean,
     )
-    kernel(
-        rows.grid,
-        layout.threads,
-        feat,
-        edge_weight,
-        scaling.src,
-        scaling.dst,
-        adj.eids,
-        *rows.arguments(),
-        out,
-        part_sum,
-    )
+    out = empty((struct.num_dst, *feat.shape[1:]), dtype, feat.device)
+    pieces = Scratch(accumulator(dtype), feat.device, rows.num_chunks * width)
+    (part_sum,) = pieces.addresses
+    rows((feat, edge_weight, scaling.src, scaling.dst, adj.eids), (out, part_sum))
     rows.merge("merge_sum", dtype, inputs=(part_sum,), outputs=(out,))
     return out
 
@@ -95,7 +91,7 @@ class SpMMFunction(Function):
         edge_weight: Tensor | None,
         scaling: Scaling,
     ) -> Tensor:
-        """Run the kernel on (N, H, D) rows."""
+        """Run the kernel on (N, *) rows."""
         ctx.struct, ctx.scaling = struct, scaling
         # The features are needed for the weights' gradient only.
         kept = feat if edge_weight is not None and ctx.needs_input_grad[2] else None
@@ -115,9 +111,9 @@ class SpMMFunction(Function):
             scaled = scaling.reverse(struct, accumulator(grad_out.dtype))
             grad_feat = SpMMFunction.apply(struct.reverse(), grad_out, edge_weight, scaled)
         if edge_weight is not None and ctx.needs_input_grad[2]:
-            grad_weight = UDotVFunction.apply(struct, feat, grad_out, scaling)
-            if edge_weight.dim() == 1:
-                grad_weight = grad_weight.squeeze(1)
+            num_heads = _num_heads(edge_weight)
+            grad_weight = UDotVFunction.apply(struct, feat, grad_out, scaling, num_heads)
+            grad_weight = grad_weight.reshape(edge_weight.shape)
         return (
             None,  # struct
             grad_feat,  # feat
@@ -126,22 +122,11 @@ class SpMMFunction(Function):
         )
 
 
-def _fold(
-    struct: GraphStructure, feat: Tensor, edge_weight: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """View the operands as (N, H, D) and (E,) or (E, H)."""
-    if edge_weight is None or edge_weight.numel() == struct.num_edges:
-        weight = None if edge_weight is None else edge_weight.reshape(struct.num_edges)
-        return feat.reshape(feat.shape[0], 1, math.prod(feat.shape[1:])), weight
-    sizes = edge_weight.shape[1:]
-    while sizes[-1] == 1:
-        sizes = sizes[:-1]
-    num_heads = math.prod(sizes)
-    head_dim = math.prod(feat.shape[1 + len(sizes) :])
-    return (
-        feat.reshape(feat.shape[0], num_heads, head_dim),
-        edge_weight.reshape(struct.num_edges, num_heads),
-    )
+def _fold(struct: GraphStructure, edge_weight: Tensor) -> Tensor:
+    """View weights as (E,), or as (E, H) where they differ between the parts of a row."""
+    if edge_weight.numel() == struct.num_edges:
+        return edge_weight.reshape(struct.num_edges)
+    return edge_weight.reshape(struct.num_edges, -1)
 
 
 def _check_weight(struct: GraphStructure, feat: Tensor, edge_weight: Tensor) -> None:
@@ -247,6 +232,6 @@ def spmm(
     if math.prod(shape) == 0 or struct.num_edges == 0:
         # Nothing to launch, but still part of the autograd graph.
         return feat.new_zeros(shape) + 0 * feat.sum()
-    rows, weight = _fold(struct, feat, edge_weight)
+    weight = None if edge_weight is None else _fold(struct, edge_weight)
     scaling = Scaling(src_scale, dst_scale, mean=reduce == "mean")
-    return SpMMFunction.apply(struct, rows, weight, scaling).reshape(shape)
+    return SpMMFunction.apply(struct, feat, weight, scaling)

@@ -52,10 +52,10 @@ def structure(
     dgl.DGLError
         `etype` is missing, ambiguous or unknown (raised by DGL itself).
     """
-    if is_dgl_graph(graph):
-        return dgl_structure(graph, device, etype)
     if isinstance(graph, GraphStructure):
         found = graph
+    elif is_dgl_graph(graph):
+        return dgl_structure(graph, device, etype)
     elif isinstance(graph, Graph):
         graph.get_etype_id(etype)
         found = graph._structure

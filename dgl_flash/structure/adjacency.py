@@ -53,6 +53,7 @@ class Adjacency:
         "fence",
         "indices",
         "indptr",
+        "launches",
         "num_cols",
         "num_edges",
         "num_rows",
@@ -72,6 +73,7 @@ class Adjacency:
         self._degrees: Tensor | None = None
         self._facts: RowFacts | None = None
         self._plans: dict[int, RowPlan | None] = {}
+        self.launches: dict[Any, Any] = {}  # kernels bound to these rows, kept by dgl_flash.ops
 
     @classmethod
     def from_coo(cls, rows: Tensor, cols: Tensor, num_rows: int, num_cols: int) -> Adjacency:

@@ -257,6 +257,8 @@ class GraphStructure:
 
     def to(self, device: torch.device | str) -> GraphStructure:
         """Copy to a device, once for each."""
+        if device == self.device:
+            return self
         device = resolve_device(device)
         if device == self.device:
             return self

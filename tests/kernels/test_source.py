@@ -51,11 +51,11 @@ def test_one_entry_is_kept_and_no_line_moves(name):
 
 def test_signatures_name_the_type_of_every_scalar():
     key = KernelKey("gatv2.cu", "gatv2_forward", torch.float64, torch.int64, ())
-    kinds = key.parameters()
+    kinds = tuple(key.parameters().values())
     assert kinds[:4] == ("pointer", "pointer", "pointer", "double")
     assert kinds[8:12] == ("int64_t",) * 4
     single = KernelKey("gatv2.cu", "gatv2_forward", torch.bfloat16, torch.int32, ())
-    assert single.parameters()[3] == "float"
+    assert single.parameters()["negative_slope"] == "float"
 
 
 def test_the_prelude_names_types_and_constants():

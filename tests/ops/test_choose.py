@@ -53,7 +53,7 @@ def test_every_width_is_covered_exactly(itemsize):
 @pytest.mark.parametrize("num_heads", [1, 2, 3, 7, 8, 33, 64])
 def test_edge_softmax_fills_a_warp(num_heads):
     for graph in GRAPHS:
-        layout = choose.edge_softmax_layout(graph, num_heads, 4)
+        layout = choose.edge_softmax_layout(graph, num_heads, 1, 4)
         assert layout.heads * layout.edge_slots * layout.row_slots == 32
 
 
