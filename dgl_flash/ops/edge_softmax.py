@@ -18,6 +18,7 @@ from dgl_flash.ops.choose import edge_softmax_layout
 from dgl_flash.ops.dispatch import use_kernel
 from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.structure import GraphStructure, structure
+from dgl_flash.structure.traced import is_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +101,11 @@ class EdgeSoftmaxFunction(Function):
 
 
 def _softmax(struct: GraphStructure, logits: Tensor) -> Tensor:
+    if is_tracing():
+        from dgl_flash.ops import traced
+
+        score = logits.reshape(struct.num_edges, math.prod(logits.shape[1:]))
+        return traced.edge_softmax(struct, score).reshape(logits.shape)
     if not use_kernel("edge_softmax", logits.device, kernels=("edge_softmax_forward",)):
         return reference.edge_softmax(struct, logits)
     if logits.numel() == 0:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
@@ -16,8 +17,11 @@ from dgl_flash.kernels.memory import Scratch, empty
 from dgl_flash.ops import check
 from dgl_flash.ops.choose import gatv2_layout
 from dgl_flash.ops.dispatch import use_kernel
+from dgl_flash.ops.edge_softmax import edge_softmax
 from dgl_flash.ops.rows import RowKernel, packed
+from dgl_flash.ops.spmm import spmm
 from dgl_flash.structure import structure
+from dgl_flash.structure.traced import is_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,6 +180,25 @@ def _differentiable_backward(
     return None, *(next(found) if want else None for want in wanted), None
 
 
+def _composed(
+    struct: GraphStructure,
+    feat_src: Tensor,
+    feat_dst: Tensor,
+    attn: Tensor,
+    negative_slope: float,
+    attn_drop: float,
+) -> tuple[Tensor, Tensor]:
+    """Output and attention (E, H, 1), from the other ops and scores in plain torch."""
+    dtype = accumulator(feat_src.dtype)  # of all that lies between the op's operands and results
+    values = feat_src.to(dtype)
+    operands = values, feat_dst.to(dtype), attn.to(dtype)
+    with torch.autocast(feat_src.device.type, enabled=False):  # the operands are cast already
+        scores = reference.gatv2_scores(struct, *operands, negative_slope)
+        attention = F.dropout(edge_softmax(struct, scores), attn_drop)
+        out = spmm(struct, values, attention).to(feat_src.dtype)
+    return out, attention.to(feat_src.dtype).unsqueeze(-1)
+
+
 def _check(struct: GraphStructure, feat_src: Tensor, feat_dst: Tensor, attn: Tensor) -> None:
     check.tensor("gatv2", "feat_src", feat_src)
     check.tensor("gatv2", "feat_dst", feat_dst)
@@ -252,8 +275,9 @@ def gatv2(
     saves one log-sum-exp a row and head; the backward recomputes the attention in two passes, by
     destination and by source, without atomics, bit-equal from run to run. It takes any H and
     1 <= D <= 512 in all four dtypes (arithmetic in float32, or float64). Attention dropout,
-    ``return_attention``, wider heads, the CPU and second-order gradients take the reference path in
-    plain torch, whose memory grows with E x H x D.
+    ``return_attention`` and wider heads compute the scores in plain torch, by chunks of edges, and
+    go on with the fused ``edge_softmax`` and ``spmm``. The CPU takes plain torch throughout.
+    Second-order gradients do too, with memory that grows with E x H x D.
 
     References
     ----------
@@ -263,14 +287,13 @@ def gatv2(
     feat_src, feat_dst, attn = check.autocast(feat_src, feat_dst, attn)
     _check(struct, feat_src, feat_dst, attn)
     blockers = _blockers(feat_src.shape[2], feat_src.shape[1], attn_drop, return_attention)
-    if use_kernel("gatv2", feat_src.device, kernels=("gatv2_forward",), blockers=blockers):
-        return GATv2Function.apply(struct, feat_src, feat_dst, attn, float(negative_slope))
-    return reference.gatv2(
-        struct,
-        feat_src,
-        feat_dst,
-        attn,
-        negative_slope,
-        attn_drop=attn_drop,
-        return_attention=return_attention,
-    )
+    slope = float(negative_slope)
+    if is_tracing():
+        from dgl_flash.ops import traced
+
+        if not blockers and traced.kernels_run(feat_src.device):
+            return traced.gatv2(struct, feat_src, feat_dst, attn, slope)
+    elif use_kernel("gatv2", feat_src.device, kernels=("gatv2_forward",), blockers=blockers):
+        return GATv2Function.apply(struct, feat_src, feat_dst, attn, slope)
+    out, attention = _composed(struct, feat_src, feat_dst, attn, slope, attn_drop)
+    return (out, attention) if return_attention else out

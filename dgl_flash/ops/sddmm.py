@@ -18,6 +18,7 @@ from dgl_flash.ops.dispatch import use_kernel
 from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.ops.spmm import Scaling, SpMMFunction
 from dgl_flash.structure import structure
+from dgl_flash.structure.traced import is_tracing
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
@@ -131,6 +132,10 @@ def u_dot_v(graph: Any, feat_src: Tensor, feat_dst: Tensor) -> Tensor:
     check.shape("u_dot_v", "feat_src", feat_src, (struct.num_src, None, None), "(N_src, H, D)")
     wanted = (struct.num_dst, *feat_src.shape[1:])
     check.shape("u_dot_v", "feat_dst", feat_dst, wanted, "(N_dst, H, D)")
+    if is_tracing():
+        from dgl_flash.ops import traced
+
+        return traced.u_dot_v(struct, feat_src, feat_dst)
     if not use_kernel("u_dot_v", feat_src.device, kernels=("sddmm",)):
         return reference.u_dot_v(struct, feat_src, feat_dst)
     if feat_src.shape[1] * feat_src.shape[2] * struct.num_edges == 0:

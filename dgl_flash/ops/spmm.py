@@ -19,6 +19,7 @@ from dgl_flash.ops.choose import spmm_layout
 from dgl_flash.ops.dispatch import use_kernel
 from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.structure import structure
+from dgl_flash.structure.traced import is_tracing
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
@@ -44,7 +45,7 @@ class Scaling:
         return Scaling(src=dst, dst=self.src)
 
 
-def _num_heads(edge_weight: Tensor | None) -> int:
+def num_heads_of(edge_weight: Tensor | None) -> int:
     """Parts of a row that have a weight of their own: weights are (E,) or (E, H)."""
     return 1 if edge_weight is None or edge_weight.dim() == 1 else edge_weight.shape[1]
 
@@ -58,7 +59,7 @@ def _forward(
 ) -> Tensor:
     """Sum rows (N, *) with edge weights (E,) or (E, H)."""
     adj = struct.in_adj
-    num_heads, width = _num_heads(edge_weight), math.prod(feat.shape[1:])
+    num_heads, width = num_heads_of(edge_weight), math.prod(feat.shape[1:])
     dtype = feat.dtype
     rows = KERNEL.on(
         adj,
@@ -111,7 +112,7 @@ class SpMMFunction(Function):
             scaled = scaling.reverse(struct, accumulator(grad_out.dtype))
             grad_feat = SpMMFunction.apply(struct.reverse(), grad_out, edge_weight, scaled)
         if edge_weight is not None and ctx.needs_input_grad[2]:
-            num_heads = _num_heads(edge_weight)
+            num_heads = num_heads_of(edge_weight)
             grad_weight = UDotVFunction.apply(struct, feat, grad_out, scaling, num_heads)
             grad_weight = grad_weight.reshape(edge_weight.shape)
         return (
@@ -224,6 +225,12 @@ def spmm(
         raise ValueError(f"spmm: expected `reduce` to be one of {REDUCERS}, got {reduce!r}")
     src_scale = _check_scale("src_scale", src_scale, feat, struct.num_src)
     dst_scale = _check_scale("dst_scale", dst_scale, feat, struct.num_dst)
+    weight = None if edge_weight is None else _fold(struct, edge_weight)
+    scaling = Scaling(src_scale, dst_scale, mean=reduce == "mean")
+    if is_tracing():
+        from dgl_flash.ops import traced
+
+        return traced.spmm(struct, feat, weight, scaling)
     if not use_kernel("spmm", feat.device, kernels=("spmm",)):
         return reference.spmm(
             struct, feat, edge_weight, reduce=reduce, src_scale=src_scale, dst_scale=dst_scale
@@ -232,6 +239,4 @@ def spmm(
     if math.prod(shape) == 0 or struct.num_edges == 0:
         # Nothing to launch, but still part of the autograd graph.
         return feat.new_zeros(shape) + 0 * feat.sum()
-    weight = None if edge_weight is None else _fold(struct, edge_weight)
-    scaling = Scaling(src_scale, dst_scale, mean=reduce == "mean")
     return SpMMFunction.apply(struct, feat, weight, scaling)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from dgl_flash.reference.rows import gather_rows
+from dgl_flash.structure.traced import is_tracing
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
@@ -61,7 +62,8 @@ def edgewise(
     src, dst = struct.edges()
     bytes_per_edge = max(feat_src[:1].numel(), 1) * feat_src.element_size()
     limits = LIMITS.get(feat_src.device.type, _LIMITS_ELSEWHERE)
-    if struct.num_edges * bytes_per_edge <= limits.whole:
+    # A compiler fuses the gather into the function, and cannot follow the chunks.
+    if is_tracing() or struct.num_edges * bytes_per_edge <= limits.whole:
         return function(gather_rows(feat_src, src), gather_rows(feat_dst, dst), *params)
     chunk = max(limits.chunk // bytes_per_edge, 1)
     return _Edgewise.apply(function, src, dst, chunk, feat_src, feat_dst, *params)

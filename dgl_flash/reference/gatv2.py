@@ -56,13 +56,24 @@ def gatv2(
     """
     dtype = accumulation_dtype(feat_src.dtype)
     values = feat_src.to(dtype)
-    score = partial(_score, negative_slope=negative_slope)
-    scores = edgewise(score, struct, values, feat_dst.to(dtype), attn.to(dtype))
+    scores = gatv2_scores(struct, values, feat_dst.to(dtype), attn.to(dtype), negative_slope)
     attention = F.dropout(edge_softmax(struct, scores), attn_drop)
     out = spmm(struct, values, attention).to(feat_src.dtype)
     if return_attention:
         return out, attention.to(feat_src.dtype).unsqueeze(-1)
     return out
+
+
+def gatv2_scores(
+    struct: GraphStructure,
+    feat_src: Tensor,
+    feat_dst: Tensor,
+    attn: Tensor,
+    negative_slope: float,
+) -> Tensor:
+    """Scores (E, H) in edge-id order; arguments as in :func:`gatv2`."""
+    score = partial(_score, negative_slope=negative_slope)
+    return edgewise(score, struct, feat_src, feat_dst, attn)
 
 
 def _score(feat_src: Tensor, feat_dst: Tensor, attn: Tensor, negative_slope: float) -> Tensor:

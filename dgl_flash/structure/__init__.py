@@ -9,9 +9,16 @@ import torch
 from dgl_flash.structure.adjacency import Adjacency
 from dgl_flash.structure.build import graph
 from dgl_flash.structure.container import Graph
-from dgl_flash.structure.dgl_reader import EdgeType, dgl_structure, duck_structure, is_dgl_graph
+from dgl_flash.structure.dgl_reader import (
+    EdgeType,
+    dgl_structure,
+    duck_structure,
+    is_dgl_graph,
+    known_dgl_structure,
+)
 from dgl_flash.structure.graph_structure import GraphStructure
 from dgl_flash.structure.plan import RowPlan
+from dgl_flash.structure.traced import is_tracing
 
 __all__ = ["Adjacency", "Graph", "GraphStructure", "RowPlan", "graph", "structure"]
 
@@ -52,6 +59,8 @@ def structure(
     dgl.DGLError
         `etype` is missing, ambiguous or unknown (raised by DGL itself).
     """
+    if is_tracing():
+        return _known(graph, device, etype) or _untraced(graph, device, etype, op=op)
     if isinstance(graph, GraphStructure):
         found = graph
     elif is_dgl_graph(graph):
@@ -64,6 +73,23 @@ def structure(
     else:
         raise TypeError(_not_a_graph(graph, op))
     return found if device is None else found.to(device)
+
+
+_untraced = torch.compiler.disable(structure)
+
+
+def _known(
+    graph: Any, device: torch.device | str | None, etype: EdgeType | None
+) -> GraphStructure | None:
+    """What :func:`structure` has answered before, read in a way that ``torch.compile`` follows."""
+    found = None
+    if isinstance(graph, GraphStructure):
+        found = graph
+    elif isinstance(graph, Graph):
+        found = graph._structure
+    elif is_dgl_graph(graph):
+        return known_dgl_structure(graph, device, etype)
+    return found if found is None or device is None else found.known_copy(device)
 
 
 def _not_a_graph(graph: Any, op: str) -> str:

@@ -58,6 +58,16 @@ def dgl_structure(
     return found
 
 
+def known_dgl_structure(
+    graph: Any, device: torch.device | str | None, etype: EdgeType | None
+) -> GraphStructure | None:
+    """What :func:`dgl_structure` has cached for the only relation, without a call into DGL."""
+    cache = graph._graph._cache.get(_CACHE_KEY)
+    if cache is None or etype is not None or len(graph.canonical_etypes) != 1:
+        return None
+    return cache.get((0, None if device is None else resolve_device(device)))
+
+
 def _read(graph: Any, etype_id: int) -> GraphStructure:
     """Build the structure on the graph's own device from a format that the graph allows."""
     etype = graph.canonical_etypes[etype_id]

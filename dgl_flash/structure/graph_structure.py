@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgl_flash.structure import traced
 from dgl_flash.structure.adjacency import Adjacency
 from dgl_flash.structure.fence import Fence
 
@@ -29,7 +30,17 @@ class _Edges:
     the other is built when asked for.
     """
 
-    __slots__ = ("adjacencies", "coo", "copies", "counts", "device", "fence", "scales")
+    __slots__ = (
+        "__weakref__",
+        "adjacencies",
+        "coo",
+        "copies",
+        "counts",
+        "device",
+        "empty_rows",
+        "fence",
+        "scales",
+    )
 
     def __init__(self, adjacencies: list[Adjacency | None]):
         self.adjacencies = adjacencies
@@ -38,10 +49,16 @@ class _Edges:
         self.counts: dict[int, Tensor] = {}
         self.scales: dict[tuple[int, float, torch.dtype], Tensor] = {}
         self.device = self.known()[1].device
+        # What layers ask for first; here it costs little, and torch.compile could not find it out.
+        self.empty_rows = [
+            adjacency.has_empty_rows if adjacency and self.device.type == "cpu" else None
+            for adjacency in adjacencies
+        ]
         self.fence = Fence(self.device) if self.device.type == "cuda" else None
         for adjacency in adjacencies:
             if adjacency is not None:
                 adjacency.fence = self.fence
+        traced.register(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # One side is enough, and everything else is derived.
@@ -124,8 +141,14 @@ class _Edges:
             side, adjacency = self.known()
             moved: list[Adjacency | None] = [None, None]
             moved[side] = adjacency.to(device)
-            self.copies[device] = _Edges(moved)
+            copy = self.copies[device] = _Edges(moved)
+            copy.empty_rows = list(self.empty_rows)
         return self.copies[device]
+
+
+@torch.compiler.disable
+def _find_empty_rows(edges: _Edges, side: int) -> None:
+    edges.empty_rows[side] = edges.adjacency(side).has_empty_rows
 
 
 def _count_columns(adjacency: Adjacency) -> Tensor:
@@ -207,7 +230,9 @@ class GraphStructure:
     @property
     def has_zero_in_degree(self) -> bool:
         """Whether some destination has no in-edge; never reads a device for a CPU graph."""
-        return self.in_adj.has_empty_rows
+        if self._edges.empty_rows[self._dst_side] is None:
+            _find_empty_rows(self._edges, self._dst_side)
+        return bool(self._edges.empty_rows[self._dst_side])
 
     def in_degrees(self) -> Tensor:
         """In-edges of each destination: shape ``(num_dst,)``, index dtype."""
@@ -234,6 +259,8 @@ class GraphStructure:
         Tensor
             Shape ``(num_src,)`` or ``(num_dst,)``.
         """
+        if traced.is_tracing():
+            return traced.degree_scale(self, side, exponent, dtype)
         return self._edges.degree_scale(_SIDES[side] ^ self._dst_side, exponent, dtype)
 
     def edges(self) -> tuple[Tensor, Tensor]:
@@ -245,6 +272,8 @@ class GraphStructure:
             Shape ``(num_edges,)`` each, int64. Kept on the CPU, where every reference op asks for
             them; built anew on a GPU, where memory is dear.
         """
+        if traced.is_tracing():
+            return traced.ends(self)
         pair = self._edges.coo or self._edges.build_coo()
         if self.device.type == "cpu":
             self._edges.coo = pair
@@ -263,6 +292,13 @@ class GraphStructure:
         if device == self.device:
             return self
         return GraphStructure(self._edges.to(device), self._dst_side)
+
+    def known_copy(self, device: torch.device | str) -> GraphStructure | None:
+        """The copy on a device if there is one already."""
+        if device == self.device:
+            return self
+        edges = self._edges.copies.get(resolve_device(device))
+        return None if edges is None else GraphStructure(edges, self._dst_side)
 
     def edge_subgraph(self, eids: Tensor) -> GraphStructure:
         """Keep some edges and all nodes; edge ``k`` of the result is edge ``eids[k]``.

@@ -27,9 +27,10 @@ def test_record_lists_calls_in_order(device):
         ops.gatv2(graph, src, dst, attn)
         ops.spmm(graph, src)
     ops.spmm(graph, src)
-    assert [choice.op for choice in choices] == ["gatv2", "spmm"]
-    path = "fused" if device.type == "cuda" else "reference"
-    assert {choice.path for choice in choices} == {path}
+    fused = device.type == "cuda"
+    attention = ["gatv2"] if fused else ["gatv2", "edge_softmax", "spmm"]
+    assert [choice.op for choice in choices] == [*attention, "spmm"]
+    assert {choice.path for choice in choices} == {"fused" if fused else "reference"}
 
 
 def test_explain_an_op(device):
@@ -77,7 +78,9 @@ def test_a_fallback_on_the_gpu_warns_once_and_is_explained():
         ops.gatv2(graph, src, dst, attn, attn_drop=0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ops.gatv2(graph, src, dst, attn, attn_drop=0.5)
+        found = dgl_flash.explain(ops.gatv2, graph, src, dst, attn, attn_drop=0.5)
+    rows = [row[:2] for row in found.rows()]
+    assert rows == [("gatv2", "reference"), ("edge_softmax", "fused"), ("spmm", "fused")]
     wide = given(torch.device("cuda"), 513)
     with pytest.warns(FallbackWarning, match="got H=2, D=513"):
         found = dgl_flash.explain(ops.gatv2, graph, *wide)
