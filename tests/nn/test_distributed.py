@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -39,28 +38,38 @@ def share(rank: int) -> tuple[Graph, torch.Tensor]:
     return graph, torch.randn(nodes, 6, generator=generator, dtype=torch.float64)
 
 
-def loss_of(model: nn.Module, rank: int) -> torch.Tensor:
-    return model(*share(rank)).square().mean()
+def loss_of(model: nn.Module, rank: int, device: torch.device) -> torch.Tensor:
+    graph, feat = share(rank)  # the graph stays on the CPU, as with a plain DGL
+    return model(graph, feat.to(device)).square().mean()
 
 
-def train_rank(rank: int, folder: str) -> None:
+def train_rank(rank: int, folder: str, backend: str) -> None:
+    device = torch.device("cpu" if backend == "gloo" else f"cuda:{rank}")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD
+        backend, init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD
     )
     try:
-        parallel = nn.parallel.DistributedDataParallel(seeded_model())
-        loss_of(parallel, rank).backward()
-        grads = [parameter.grad for parameter in parallel.module.parameters()]
+        parallel = nn.parallel.DistributedDataParallel(seeded_model().to(device))
+        loss_of(parallel, rank, device).backward()
+        grads = [parameter.grad.cpu() for parameter in parallel.module.parameters()]
         torch.save(grads, f"{folder}/{rank}.pt")
     finally:
         torch.distributed.destroy_process_group()
 
 
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < WORLD, reason="needs two GPUs")
+
+
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
-def test_two_processes_with_a_graph_each_equal_one(tmp_path: Path):
-    torch.multiprocessing.spawn(train_rank, args=(str(tmp_path),), nprocs=WORLD)
-    alone = copy.deepcopy(seeded_model())
-    (sum(loss_of(alone, rank) for rank in range(WORLD)) / WORLD).backward()
+@pytest.mark.parametrize(
+    "backend", ["gloo", pytest.param("nccl", marks=[pytest.mark.gpu, two_gpus])]
+)
+def test_two_processes_with_a_graph_each_equal_one(tmp_path: Path, backend: str):
+    torch.multiprocessing.spawn(train_rank, args=(str(tmp_path), backend), nprocs=WORLD)
+    alone, device = seeded_model(), torch.device("cpu")
+    (sum(loss_of(alone, rank, device) for rank in range(WORLD)) / WORLD).backward()
     for rank in range(WORLD):
         found = torch.load(tmp_path / f"{rank}.pt")
         for grad, parameter in zip(found, alone.parameters(), strict=True):
