@@ -27,23 +27,21 @@
 
 static_assert(SLICES == 1, "a score needs the whole head");
 
-// Scores of a group without the part that cancels, summed over the lanes of each head.
-template <bool FULL>
-__device__ inline void score_group(
-    const packet_t (&rows)[U][K],
-    const acc_t (&weight)[K][V],
-    const acc_t (&target)[K][V],
+// From this lane's shares of sum attn.x and sum attn.|z| to scores without the part that cancels, spread
+// over the lanes of each head.
+__device__ inline void finish_scores(
     acc_t negative_slope,
-    int live,
+    const acc_t (&folded)[U],
     acc_t (&score)[U]) {
-    acc_t folded[U];
-    dot_group<FULL>(rows, weight, live, score);
-    fold_group<FULL>(rows, weight, target, live, folded);
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-        score[u] = LOG2E / 2 * ((1 + negative_slope) * score[u] + (1 - negative_slope) * folded[u]);
+        score[u] = (1 + negative_slope) * score[u] + (1 - negative_slope) * folded[u];
     }
-    sum_group<FULL>(live, score);
+    spread_over_head(score);
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) {
+        score[j] *= LOG2E / 2;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forward(
@@ -82,28 +80,39 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
                 constexpr bool full = decltype(kind)::value;
                 packet_t rows[U][K];
                 load_group<full>(feat_src, cols, me, unit, position, rows);
-                acc_t score[U];
-                score_group<full>(rows, weight, target, negative_slope, live, score);
+                acc_t score[U] = {};
+                acc_t folded[U] = {};
+                for_each_edge_element<full>(live, [&](int u, int k, int v) {
+                    const acc_t x = element(rows[u][k], v);
+                    score[u] += weight[k][v] * x;
+                    folded[u] += weight[k][v] * magnitude(x + target[k][v]);
+                });
+                finish_scores(negative_slope, folded, score);
                 acc_t top = minus_infinity();
 #pragma unroll
-                for (int u = 0; u < U; ++u) {
-                    if (!full && position + u * S >= unit.end) {
-                        score[u] = minus_infinity();
+                for (int j = 0; j < PER_LANE; ++j) {
+                    if (!full && spread_position(position, j) >= unit.end) {
+                        score[j] = minus_infinity();
                     }
-                    top = largest(top, score[u]);
+                    top = largest(top, score[j]);
                 }
-                const acc_t base = raise_top(state, top);
+                const acc_t base = raise_top(state, largest_over_spread(top));
+#pragma unroll
+                for (int j = 0; j < PER_LANE; ++j) {
+                    score[j] = fast_exp2(score[j] - base);
+                    state.total += score[j];
+                }
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
                     if (full || u < live) {
-                        const acc_t p = fast_exp2(score[u] - base);
-                        state.total += p;
+                        const acc_t p = from_spread(score, u);
                         for_each_element(
                             [&](int k, int v) { state.sum[k][v] += p * element(rows[u][k], v); });
                     }
                 }
             });
 
+        state.total = sum_over_spread(state.total);
         merge_slots(me, state);
         if (unit.row < 0) {
             return;
@@ -186,22 +195,33 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                 constexpr bool full = decltype(kind)::value;
                 packet_t rows[U][K];
                 load_group<full>(feat_src, cols, me, unit, position, rows);
-                acc_t score[U];
-                acc_t inner[U];
-                score_group<full>(rows, weight, target, negative_slope, live, score);
-                dot_group<full>(rows, grad, live, inner);
-                sum_group<full>(live, inner);
+                acc_t score[U] = {};
+                acc_t folded[U] = {};
+                acc_t inner[U] = {};
+                for_each_edge_element<full>(live, [&](int u, int k, int v) {
+                    const acc_t x = element(rows[u][k], v);
+                    score[u] += weight[k][v] * x;
+                    folded[u] += weight[k][v] * magnitude(x + target[k][v]);
+                    inner[u] += grad[k][v] * x;
+                });
+                finish_scores(negative_slope, folded, score);
+                spread_over_head(inner);
                 if (position == unit.begin + me.edge_slot) {
-                    shift = from_first_slot(inner[0]);
+                    shift = from_first_slot(from_spread(inner, 0));
+                }
+#pragma unroll
+                for (int j = 0; j < PER_LANE; ++j) {
+                    const bool exists = full || spread_position(position, j) < unit.end;
+                    score[j] = exists ? fast_exp2(score[j] - row_lse) : NOTHING;
+                    inner[j] = score[j] * (inner[j] - shift);
+                    total += score[j];
+                    inner_total += inner[j];
                 }
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
                     if (full || u < live) {
-                        const bool exists = full || position + u * S < unit.end;
-                        const acc_t p = exists ? fast_exp2(score[u] - row_lse) : NOTHING;
-                        const acc_t weighted = p * (inner[u] - shift);
-                        total += p;
-                        inner_total += weighted;
+                        const acc_t p = from_spread(score, u);
+                        const acc_t weighted = from_spread(inner, u);
                         for_each_element([&](int k, int v) {
                             // z > 0 without the sum
                             if (element(rows[u][k], v) > -target[k][v]) {
@@ -213,8 +233,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                 }
             });
 
-        total = sum_over_slots(total);
-        inner_total = sum_over_slots(inner_total);
+        total = sum_over_slots(sum_over_spread(total));
+        inner_total = sum_over_slots(sum_over_spread(inner_total));
         const bool states = me.element == 0 && me.edge_slot == 0 && owns_head(me);
         if (!in_chunk_block(adj)) {
             const acc_t scale = any ? (1 - negative_slope) / total : NOTHING;
@@ -300,36 +320,39 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                 constexpr bool full = decltype(kind)::value;
                 packet_t targets[U][K];
                 packet_t grads[U][K];
-                acc_t row_lse[U];
-                acc_t delta[U];
+                acc_t row_lse[PER_LANE] = {};
+                acc_t delta[PER_LANE] = {};
+                load_group<full>(feat_dst, cols, me, unit, position, targets);
+                load_group<full>(grad_out, cols, me, unit, position, grads);
 #pragma unroll
-                for (int u = 0; u < U; ++u) {
-                    const bool exists = full || position + u * S < unit.end;
-                    load_row(feat_dst, cols[u], me, exists, targets[u]);
-                    load_row(grad_out, cols[u], me, exists, grads[u]);
-                    row_lse[u] = NOTHING;
-                    delta[u] = NOTHING;
-                    if (exists && owns_head(me)) {
-                        const acc_t* at =
-                            row_state + (static_cast<int64_t>(cols[u]) * H + me.head) * 2;
-                        row_lse[u] = __ldg(at);
-                        delta[u] = __ldg(at + 1);
+                for (int j = 0; j < PER_LANE; ++j) {
+                    if ((full || spread_position(position, j) < unit.end) && owns_head(me)) {
+                        const acc_t* at = row_state + head_offset(pick_spread(cols, j), me) * 2;
+                        row_lse[j] = __ldg(at);
+                        delta[j] = __ldg(at + 1);
                     }
                 }
-                acc_t score[U];
-                acc_t inner[U];
-                fold_group<full>(targets, weight, source, live, score);
-                dot_group<full>(grads, source, live, inner);
-                sum_group<full>(live, score);
-                sum_group<full>(live, inner);
+                acc_t score[U] = {};
+                acc_t inner[U] = {};
+                for_each_edge_element<full>(live, [&](int u, int k, int v) {
+                    const acc_t z = element(targets[u][k], v) + source[k][v];
+                    score[u] += weight[k][v] * magnitude(z);
+                    inner[u] += source[k][v] * element(grads[u][k], v);
+                });
+                spread_over_head(score);
+                spread_over_head(inner);
+#pragma unroll
+                for (int j = 0; j < PER_LANE; ++j) {
+                    const bool exists = full || spread_position(position, j) < unit.end;
+                    score[j] = exists ? fast_exp2(linear + c2 * score[j] - row_lse[j]) : NOTHING;
+                    inner[j] = score[j] * (inner[j] - delta[j]);
+                    sum_ds += inner[j];
+                }
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
                     if (full || u < live) {
-                        const bool exists = full || position + u * S < unit.end;
-                        const acc_t p =
-                            exists ? fast_exp2(linear + c2 * score[u] - row_lse[u]) : NOTHING;
-                        const acc_t ds = p * (inner[u] - delta[u]);
-                        sum_ds += ds;
+                        const acc_t p = from_spread(score, u);
+                        const acc_t ds = from_spread(inner, u);
                         for_each_element([&](int k, int v) {
                             value[k][v] += p * element(grads[u][k], v);
                             if (element(targets[u][k], v) > -source[k][v]) {
@@ -340,6 +363,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                 }
             });
 
+        sum_ds = sum_over_spread(sum_ds);
         for_each_element([&](int k, int v) {
             const acc_t t = negative_slope * sum_ds + (1 - negative_slope) * positive[k][v];
             attn_share[k][v] += source[k][v] * t;

@@ -87,6 +87,14 @@ __device__ inline void clear(acc_t (&x)[K][V]) {
     }
 }
 
+// Where the lane's part of row 0 lies. Hidden from the compiler, which would otherwise add the offset
+// to each row's: with a base, an address is one multiply-add instead of three instructions.
+__device__ inline const scalar_t* lane_base(const scalar_t* array, const Lane& me) {
+    const scalar_t* base = array + me.offset;
+    asm("mov.b64 %0, %1;" : "=l"(base) : "l"(base));
+    return base;
+}
+
 // The lane's K vectors of row `row` of an (N, H, D) array; vectors it does not own read as zero.
 __device__ inline void load_row(
     const scalar_t* __restrict__ array,
@@ -94,7 +102,7 @@ __device__ inline void load_row(
     const Lane& me,
     bool live,
     packet_t (&packets)[K]) {
-    const scalar_t* from = array + row * (H * D) + me.offset;
+    const scalar_t* from = lane_base(array, me) + row * (H * D);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
         packets[k] = packet_t{};
@@ -126,6 +134,61 @@ __device__ inline acc_t sum_over_head(acc_t x) {
 #pragma unroll
     for (int step = P / 2; step > 0; step /= 2) {
         x += __shfl_xor_sync(FULL_WARP, x, step);
+    }
+    return x;
+}
+
+// The same for the U sums of a group's edges at once, each lane keeping a few of them: while a lane has
+// more than its share, two lanes swap halves. A shuffle then carries two sums, and what follows from a
+// sum is computed once and not in every lane. Lane `position` keeps x[0 .. PER_LANE - 1], which belong to
+// edges first_spread(..) onward.
+constexpr int SPREAD = U < P ? U : P;  // groups of lanes that the edges are shared out to
+constexpr int PER_LANE = U / SPREAD;
+static_assert((U & (U - 1)) == 0, "the edges of a group must be shared out evenly");
+
+template <int N = U, int STEP = P / 2>
+__device__ inline void spread_over_head(acc_t (&x)[U]) {
+    if constexpr (N > PER_LANE) {
+        const bool upper = threadIdx.x & STEP;
+#pragma unroll
+        for (int u = 0; u < N / 2; ++u) {
+            const acc_t keep = upper ? x[u + N / 2] : x[u];
+            const acc_t give = upper ? x[u] : x[u + N / 2];
+            x[u] = keep + __shfl_xor_sync(FULL_WARP, give, STEP);
+        }
+        spread_over_head<N / 2, STEP / 2>(x);
+    } else if constexpr (STEP > 0) {
+#pragma unroll
+        for (int u = 0; u < N; ++u) {
+            x[u] += __shfl_xor_sync(FULL_WARP, x[u], STEP);
+        }
+        spread_over_head<N, STEP / 2>(x);
+    }
+}
+
+__device__ inline int first_spread() {
+    return threadIdx.x % P / (P / SPREAD) * PER_LANE;
+}
+
+// What the lanes that keep edge `u` hold in x, in every lane of the head.
+__device__ inline acc_t from_spread(const acc_t (&x)[U], int u) {
+    return SPREAD == 1 ? x[u]
+                       : __shfl_sync(FULL_WARP, x[u % PER_LANE], u / PER_LANE * (P / SPREAD), P);
+}
+
+// Sum, or largest, over the lanes that keep different edges; every lane gets it.
+__device__ inline acc_t sum_over_spread(acc_t x) {
+#pragma unroll
+    for (int step = P / 2; step >= P / SPREAD && step > 0; step /= 2) {
+        x += __shfl_xor_sync(FULL_WARP, x, step);
+    }
+    return x;
+}
+
+__device__ inline acc_t largest_over_spread(acc_t x) {
+#pragma unroll
+    for (int step = P / 2; step >= P / SPREAD && step > 0; step /= 2) {
+        x = largest(x, __shfl_xor_sync(FULL_WARP, x, step));
     }
     return x;
 }

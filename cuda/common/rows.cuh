@@ -36,6 +36,11 @@ __device__ inline bool in_chunk_block(const Adjacency& adj) {
     return blockIdx.x < count_chunk_blocks(adj);
 }
 
+// More than two pieces' worth of edges; without pieces no row is long.
+__device__ inline bool is_long(const Adjacency& adj, index_t length) {
+    return adj.num_chunks > 0 && length > 2 * adj.chunk_size;
+}
+
 // Call body(unit) for every unit of this warp's slots, all 32 lanes together.
 template <class Body>
 __device__ inline void for_each_unit(const Adjacency& adj, const Lane& me, Body body) {
@@ -58,19 +63,15 @@ __device__ inline void for_each_unit(const Adjacency& adj, const Lane& me, Body 
     const int64_t first =
         ((static_cast<int64_t>(blockIdx.x) - chunk_blocks) * SLOTS_PER_BLOCK + slot) *
         adj.rows_per_slot;
-    // A long row is one with more than two pieces' worth of edges; without pieces there is none.
-    const int64_t longest = adj.num_chunks > 0 ? 2 * adj.chunk_size : 0x7fffffffffffffffLL;
-    const int64_t last_row = adj.num_rows;
-    index_t begin = first < last_row ? adj.indptr[first] : 0;
-    for (int64_t i = 0; i < adj.rows_per_slot; ++i) {
-        const int64_t row = first + i;
+    for (int nth = 0; nth < adj.rows_per_slot; ++nth) {
+        const int64_t row = first + nth;
         Unit unit{-1, -1, 0, 0};
-        if (row < last_row) {
+        if (row < adj.num_rows) {
+            const index_t begin = adj.indptr[row];
             const index_t end = adj.indptr[row + 1];
-            if (end - begin <= longest) {
+            if (!is_long(adj, end - begin)) {
                 unit = Unit{row, -1, begin, end};
             }
-            begin = end;
         }
         if (R > 1 || unit.row >= 0) {
             body(unit);
@@ -146,48 +147,30 @@ __device__ inline void load_group(
     }
 }
 
-// This lane's share of a group's dot products: dot[u] = sum of other * rows[u].
-template <bool FULL>
-__device__ inline void dot_group(
-    const packet_t (&rows)[U][K],
-    const acc_t (&other)[K][V],
-    int live,
-    acc_t (&dot)[U]) {
+// Evaluate body(u, k, v) for every element of every edge of a group that exists in some slot. An edge's
+// elements come together, so that a 16-bit one is converted once for all that the body does with it.
+template <bool FULL, class Body>
+__device__ inline void for_each_edge_element(int live, Body body) {
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-        dot[u] = NOTHING;
         if (FULL || u < live) {
-            for_each_element([&](int k, int v) { dot[u] += other[k][v] * element(rows[u][k], v); });
+            for_each_element([&](int k, int v) { body(u, k, v); });
         }
     }
 }
 
-// The same with the magnitude of a sum: folded[u] = sum of weight * |rows[u] + other|.
-template <bool FULL>
-__device__ inline void fold_group(
-    const packet_t (&rows)[U][K],
-    const acc_t (&weight)[K][V],
-    const acc_t (&other)[K][V],
-    int live,
-    acc_t (&folded)[U]) {
-#pragma unroll
-    for (int u = 0; u < U; ++u) {
-        folded[u] = NOTHING;
-        if (FULL || u < live) {
-            for_each_element([&](int k, int v) {
-                folded[u] += weight[k][v] * magnitude(element(rows[u][k], v) + other[k][v]);
-            });
-        }
-    }
+// Position of the j-th edge that this lane keeps after spread_over_head.
+__device__ inline index_t spread_position(index_t position, int j) {
+    return position + (first_spread() + j) * S;
 }
 
-// Add the shares of a head's lanes.
-template <bool FULL>
-__device__ inline void sum_group(int live, acc_t (&x)[U]) {
+// The j-th of them in an array over the group's edges.
+template <class T>
+__device__ inline T pick_spread(const T (&x)[U], int j) {
+    T picked = x[j];
 #pragma unroll
-    for (int u = 0; u < U; ++u) {
-        if (FULL || u < live) {
-            x[u] = sum_over_head(x[u]);
-        }
+    for (int u = PER_LANE; u < U; u += PER_LANE) {
+        picked = first_spread() == u ? x[u + j] : picked;
     }
+    return picked;
 }

@@ -54,6 +54,73 @@ __device__ inline void from_acc(float x, bfloat16_t& y) {
     y.bits = static_cast<uint16_t>((x == x ? rounded : bits | 0x400000u) >> 16);
 }
 
+// Two 16-bit numbers at a time, as they lie in a register. Taken one by one, an element costs three
+// instructions instead of one, which is more than the arithmetic on it. (A shift and a mask would do for
+// bfloat16 as well, but the compiler then does both twice to save registers.)
+template <class T>
+__device__ inline float low_to_acc(uint32_t pair);
+template <class T>
+__device__ inline float high_to_acc(uint32_t pair);
+template <class T>
+__device__ inline uint32_t pair_from_acc(float low, float high);
+
+template <>
+__device__ inline float low_to_acc<bfloat16_t>(uint32_t pair) {
+    float x;
+    asm("prmt.b32 %0, %1, 0, 0x1044;" : "=f"(x) : "r"(pair));
+    return x;
+}
+
+template <>
+__device__ inline float high_to_acc<bfloat16_t>(uint32_t pair) {
+    float x;
+    asm("prmt.b32 %0, %1, 0, 0x3244;" : "=f"(x) : "r"(pair));
+    return x;
+}
+
+template <>
+__device__ inline uint32_t pair_from_acc<bfloat16_t>(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    bfloat16_t first;
+    bfloat16_t second;
+    from_acc(low, first);
+    from_acc(high, second);
+    return first.bits | static_cast<uint32_t>(second.bits) << 16;
+#endif
+}
+
+template <>
+__device__ inline float low_to_acc<half_t>(uint32_t pair) {
+    float x;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}"
+        : "=f"(x)
+        : "r"(pair));
+    return x;
+}
+
+template <>
+__device__ inline float high_to_acc<half_t>(uint32_t pair) {
+    float x;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high;}"
+        : "=f"(x)
+        : "r"(pair));
+    return x;
+}
+
+template <>
+__device__ inline uint32_t pair_from_acc<half_t>(float low, float high) {
+    uint32_t pair;
+    asm("{.reg .b16 low, high; cvt.rn.f16.f32 low, %1; cvt.rn.f16.f32 high, %2; "
+        "mov.b32 %0, {low, high};}"
+        : "=r"(pair)
+        : "f"(low), "f"(high));
+    return pair;
+}
+
 __device__ inline float fast_exp2(float x) {
     return exp2f(x);
 }

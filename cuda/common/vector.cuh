@@ -29,15 +29,33 @@ __device__ inline packet_t load_packet(const scalar_t* __restrict__ from) {
     return __ldg(reinterpret_cast<const packet_t*>(from));
 }
 
-__device__ inline acc_t element(const packet_t& packet, int v) {
-    return to_acc(reinterpret_cast<const scalar_t*>(&packet)[v]);
+template <class T>
+constexpr bool in_pairs = sizeof(T) == 2 && V > 1;
+
+template <class T>
+__device__ inline acc_t element_of(const packet_t& packet, int v) {
+    if constexpr (in_pairs<T>) {
+        const uint32_t pair = reinterpret_cast<const uint32_t*>(&packet)[v / 2];
+        return v % 2 == 0 ? low_to_acc<T>(pair) : high_to_acc<T>(pair);
+    } else {
+        return to_acc(reinterpret_cast<const T*>(&packet)[v]);
+    }
 }
 
-__device__ inline void store_packet(scalar_t* to, const acc_t (&x)[V]) {
+__device__ inline acc_t element(const packet_t& packet, int v) {
+    return element_of<scalar_t>(packet, v);
+}
+
+template <class T>
+__device__ inline void store_packet(T* to, const acc_t (&x)[V]) {
     packet_t packet;
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-        from_acc(x[v], reinterpret_cast<scalar_t*>(&packet)[v]);
+    for (int v = 0; v < V; v += in_pairs<T> ? 2 : 1) {
+        if constexpr (in_pairs<T>) {
+            reinterpret_cast<uint32_t*>(&packet)[v / 2] = pair_from_acc<T>(x[v], x[v + 1]);
+        } else {
+            from_acc(x[v], reinterpret_cast<T*>(&packet)[v]);
+        }
     }
     *reinterpret_cast<packet_t*>(to) = packet;
 }

@@ -12,19 +12,54 @@ The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dgl_flash.kernels.layout import WARP, Layout, ceil_power, make_layout
+from dgl_flash.kernels.layout import VECTOR_BYTES, WARP, Layout, ceil_power, make_layout
 
 SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
 EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
-LONG_ROWS = 10  # mean degree from which the pass by destination keeps four edges in flight
 MOST_UNROLLED = 8  # 32-bit accumulators a lane up to which more than two edges are in flight
 REGISTERS = 65_536  # of a multiprocessor, on every card since compute capability 3.5
 OVERHEAD = 26  # registers a lane for addresses, ids and scores
 MOST_SLICES = 2**12
-KEPT = {"forward": 3, "backward_dst": 6, "backward_src": 5}  # rows of GATv2 kept by each pass
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass holds, and the block shape that suits it on irregular rows.
+
+    Attributes
+    ----------
+    kept : int
+        Rows that a lane keeps its share of.
+    gathered : int
+        Rows read an edge.
+    in_flight : int
+        Edges of a row on their way.
+    warps, blocks : int
+        Warps a block, blocks a multiprocessor.
+    half_bytes : int
+        Bytes of a load of 16-bit numbers: they unfold to twice that in registers.
+    """
+
+    kept: int
+    gathered: int
+    in_flight: int
+    warps: int
+    blocks: int
+    half_bytes: int = 16
+
+
+GATV2 = {
+    "forward": Pass(kept=3, gathered=1, in_flight=4, warps=2, blocks=16),
+    "backward_dst": Pass(kept=6, gathered=1, in_flight=4, warps=2, blocks=12),
+    "backward_src": Pass(kept=5, gathered=2, in_flight=2, warps=2, blocks=14, half_bytes=8),
+}
+# A load of 8 bytes leaves registers for 16 blocks, where one of 16 would not for 12.
+GATV2_HALF_DST = Pass(kept=6, gathered=1, in_flight=4, warps=2, blocks=16, half_bytes=8)
+SPMM = Pass(kept=1, gathered=1, in_flight=8, warps=4, blocks=8)
+SDDMM = Pass(kept=1, gathered=1, in_flight=4, warps=4, blocks=1)
 
 
 class DegreeFacts(Protocol):
@@ -58,20 +93,17 @@ def _fit(
     num_heads: int,
     head_dim: int,
     itemsize: int,
+    work: Pass,
     *,
-    vectors: int,
-    row_slots: int,
-    in_flight: int,
-    kept: int,
-    warps: int,
-    blocks: int,
+    vectors: int = 1,
+    row_slots: int = 1,
     max_slices: int = 1,
     loops: bool = False,
 ) -> Layout:
-    """Fit a layout that keeps ``in_flight`` edges of a row on their way, at least two a lane.
+    """Fit a layout that keeps the edges of ``work`` in flight, at least two a lane.
 
-    A lane keeps its share of ``kept`` rows in registers. ``blocks`` a multiprocessor are asked for
-    only if that and the edges in flight leave them room.
+    Its blocks a multiprocessor are asked for only if what a lane keeps and what is on its way to it
+    leave them room.
     """
 
     def fit(unroll: int, min_blocks: int) -> Layout:
@@ -82,7 +114,8 @@ def _fit(
             vectors=vectors,
             row_slots=row_slots,
             unroll=unroll,
-            warps=warps,
+            vector_bytes=work.half_bytes if itemsize == 2 else VECTOR_BYTES,
+            warps=work.warps,
             min_blocks=min_blocks,
             max_slices=max_slices,
             loops=loops,
@@ -91,15 +124,16 @@ def _fit(
     shape = fit(1, 1)
     elements = shape.vectors * shape.vector
     owned = elements * (2 if itemsize == 8 else 1)
-    room = REGISTERS // (warps * WARP * blocks) - OVERHEAD
+    room = REGISTERS // (work.warps * WARP * work.blocks) - OVERHEAD
 
     def fits(unroll: int) -> bool:
-        return kept * owned + unroll * elements * itemsize // 4 <= room
+        arriving = unroll * work.gathered * elements * itemsize // 4
+        return work.kept * owned + arriving <= room
 
-    unroll = max(in_flight // shape.edge_slots, 2)
+    unroll = max(work.in_flight // shape.edge_slots, 2)
     if owned > MOST_UNROLLED or not fits(unroll):
         unroll = 2
-    return fit(unroll, blocks if fits(unroll) else 1)
+    return fit(unroll, work.blocks if fits(unroll) else 1)
 
 
 def gatv2_layout(
@@ -121,81 +155,27 @@ def gatv2_layout(
     Layout
         Compile-time shape.
     """
-    long_rows = mean_degree(adjacency) >= LONG_ROWS
-    even = has_short_even_rows(adjacency)
-    return _gatv2_layout(direction, even, long_rows, num_heads, head_dim, itemsize)
-
-
-@functools.lru_cache(maxsize=4096)
-def _gatv2_layout(
-    direction: str, even: bool, long_rows: bool, num_heads: int, head_dim: int, itemsize: int
-) -> Layout:
-    if even:
-        return _fit(
-            num_heads,
-            head_dim,
-            itemsize,
-            vectors=2 if itemsize == 4 else 1,
-            row_slots=2,
-            in_flight=2,
-            kept=KEPT[direction],
-            warps=2,
-            blocks=12 if direction == "forward" else 1,
-        )
-    warps, blocks, in_flight = {
-        "forward": (4, 8, 4),
-        "backward_dst": (2, 12, 4 if long_rows else 2),
-        "backward_src": (2, 1, 2),
-    }[direction]
-    return _fit(
-        num_heads,
-        head_dim,
-        itemsize,
-        vectors=1,
-        row_slots=1,
-        in_flight=in_flight,
-        kept=KEPT[direction],
-        warps=warps,
-        blocks=blocks,
-    )
+    work = GATV2[direction]
+    if has_short_even_rows(adjacency):
+        work = replace(work, in_flight=2, blocks=12, half_bytes=VECTOR_BYTES)
+        vectors = 2 if itemsize == 4 else 1
+        return _fit(num_heads, head_dim, itemsize, work, vectors=vectors, row_slots=2)
+    if direction == "backward_dst" and itemsize == 2:
+        work = GATV2_HALF_DST
+    return _fit(num_heads, head_dim, itemsize, work)
 
 
 def spmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
     """Layout of the weighted sum over (N, H, D) rows; arguments as in :func:`gatv2_layout`."""
-    in_flight = 4 if itemsize == 2 or mean_degree(adjacency) < SHORT_ROWS else 8
-    return _spmm_layout(in_flight, num_heads, head_dim, itemsize)
-
-
-@functools.lru_cache(maxsize=4096)
-def _spmm_layout(in_flight: int, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    return _fit(
-        num_heads,
-        head_dim,
-        itemsize,
-        vectors=1,
-        row_slots=1,
-        in_flight=in_flight,
-        kept=1,
-        warps=4,
-        blocks=8,
-        max_slices=MOST_SLICES,
-    )
+    few = itemsize == 2 or mean_degree(adjacency) < SHORT_ROWS
+    work = replace(SPMM, in_flight=4) if few else SPMM
+    return _fit(num_heads, head_dim, itemsize, work, max_slices=MOST_SLICES)
 
 
 def sddmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
     """Layout of the dot product of an edge's ends; arguments as in :func:`gatv2_layout`."""
-    return _fit(
-        num_heads,
-        head_dim,
-        itemsize,
-        vectors=4,
-        row_slots=2 if has_short_even_rows(adjacency) else 1,
-        in_flight=4,
-        kept=1,
-        warps=4,
-        blocks=1,
-        loops=True,
-    )
+    row_slots = 2 if has_short_even_rows(adjacency) else 1
+    return _fit(num_heads, head_dim, itemsize, SDDMM, vectors=4, row_slots=row_slots, loops=True)
 
 
 def edge_softmax_layout(

@@ -30,6 +30,11 @@ def operands(device, name, dtype=torch.float64):
     return struct, src, dst, weight, scales
 
 
+def opcheck(op, arguments):
+    if arguments[1].numel() > 0:  # empty tensors on CUDA all share the null pointer: "aliases"
+        torch.library.opcheck(op, arguments)
+
+
 def gradients(out, *leaves):
     return torch.autograd.grad(out.square().sum(), leaves)
 
@@ -43,7 +48,7 @@ def same(found, expected):
 def test_weighted_sum(device, name, mean):
     struct, src, _, weight, scales = operands(device, name)
     edges = edge_tensors(struct)
-    torch.library.opcheck(traced._spmm, (*edges, src, weight, *scales, mean))
+    opcheck(traced._spmm, (*edges, src, weight, *scales, mean))
     torch.library.opcheck(
         traced._spmm,
         (*edges.reverse(), src[:0].new_ones((struct.num_dst, 5)), None, None, None, mean),
@@ -65,7 +70,7 @@ def test_weighted_sum(device, name, mean):
 def test_dot_products(device, name):
     struct, src, dst, _, scales = operands(device, name)
     arguments = (*edge_tensors(struct), src, dst, *scales, True, 2)
-    torch.library.opcheck(traced._u_dot_v, arguments)
+    opcheck(traced._u_dot_v, arguments)
     found, expected = traced.u_dot_v(struct, src, dst), u_dot_v(struct, src, dst)
     same(found, expected)
     same(gradients(found, src, dst), gradients(expected, src, dst))
@@ -74,7 +79,7 @@ def test_dot_products(device, name):
 @some_graphs
 def test_softmax(device, name):
     struct, _, _, score, _ = operands(device, name)
-    torch.library.opcheck(traced._edge_softmax, (*edge_tensors(struct), score))
+    opcheck(traced._edge_softmax, (*edge_tensors(struct), score))
     found, expected = traced.edge_softmax(struct, score), edge_softmax(struct, score)
     same(found, expected)
     same(gradients(found, score), gradients(expected, score))
@@ -85,7 +90,7 @@ def test_softmax(device, name):
 def test_attention(name):
     struct, src, dst, _, _ = operands(torch.device("cuda"), name)
     attn = draw(2, 3, dtype=torch.float64, device=struct.device, seed=6).requires_grad_()
-    torch.library.opcheck(traced._gatv2, (*edge_tensors(struct), src, dst, attn, 0.2))
+    opcheck(traced._gatv2, (*edge_tensors(struct), src, dst, attn, 0.2))
     found, expected = traced.gatv2(struct, src, dst, attn, 0.2), gatv2(struct, src, dst, attn)
     same(found, expected)
     leaves = src, dst, attn
