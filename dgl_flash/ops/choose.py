@@ -19,6 +19,8 @@ from dgl_flash.kernels.layout import VECTOR_BYTES, WARP, Layout, ceil_power, mak
 
 SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
 EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
+LONG_ROWS = 20  # mean degree from which larger blocks pay in the forward
+HEAVY_ROWS = 200  # mean degree from which wide loads beat more warps for 16-bit numbers
 MOST_UNROLLED = 8  # 32-bit accumulators a lane up to which more than two edges are in flight
 REGISTERS = 65_536  # of a multiprocessor, on every card since compute capability 3.5
 OVERHEAD = 26  # registers a lane for addresses, ids and scores
@@ -160,8 +162,13 @@ def gatv2_layout(
         work = replace(work, in_flight=2, blocks=12, half_bytes=VECTOR_BYTES)
         vectors = 2 if itemsize == 4 else 1
         return _fit(num_heads, head_dim, itemsize, work, vectors=vectors, row_slots=2)
-    if direction == "backward_dst" and itemsize == 2:
+    mean = mean_degree(adjacency)
+    if itemsize == 2 and mean >= HEAVY_ROWS:
+        work = replace(work, half_bytes=VECTOR_BYTES)
+    elif itemsize == 2 and direction == "backward_dst":
         work = GATV2_HALF_DST
+    elif itemsize > 2 and direction == "forward" and mean >= LONG_ROWS:
+        work = replace(work, warps=4, blocks=8)
     return _fit(num_heads, head_dim, itemsize, work)
 
 

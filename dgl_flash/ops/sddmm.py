@@ -37,7 +37,12 @@ def _forward(
     """Dot products (E, H) of the H parts of rows (N, *)."""
     adj = struct.in_adj
     dtype = feat_src.dtype
+    out = empty((struct.num_edges, num_heads), dtype, feat_src.device)
+    if out.numel() == 0:
+        return out
     head_dim = math.prod(feat_src.shape[1:]) // num_heads
+    if head_dim == 0:
+        return out.zero_()  # sums of nothing
     rows = KERNEL.on(
         adj,
         dtype,
@@ -49,7 +54,6 @@ def _forward(
         DST_SCALE=scaling.dst is not None,
         MEAN=scaling.mean,
     )
-    out = empty((struct.num_edges, num_heads), dtype, feat_src.device)
     rows((feat_src, feat_dst, scaling.src, scaling.dst, adj.eids), (out,))
     return out
 
@@ -138,8 +142,4 @@ def u_dot_v(graph: Any, feat_src: Tensor, feat_dst: Tensor) -> Tensor:
         return traced.u_dot_v(struct, feat_src, feat_dst)
     if not use_kernel("u_dot_v", feat_src.device, kernels=("sddmm",)):
         return reference.u_dot_v(struct, feat_src, feat_dst)
-    if feat_src.shape[1] * feat_src.shape[2] * struct.num_edges == 0:
-        # Nothing to launch, but still part of the autograd graph.
-        zero = 0 * (feat_src.sum() + feat_dst.sum())
-        return feat_src.new_zeros((struct.num_edges, feat_src.shape[1])) + zero
     return UDotVFunction.apply(struct, feat_src, feat_dst, Scaling(), feat_src.shape[1])

@@ -61,6 +61,9 @@ def _forward(
     adj = struct.in_adj
     num_heads, width = num_heads_of(edge_weight), math.prod(feat.shape[1:])
     dtype = feat.dtype
+    out = empty((struct.num_dst, *feat.shape[1:]), dtype, feat.device)
+    if out.numel() == 0:
+        return out
     rows = KERNEL.on(
         adj,
         dtype,
@@ -73,7 +76,6 @@ def _forward(
         DST_SCALE=scaling.dst is not None,
         MEAN=scaling.mean,
     )
-    out = empty((struct.num_dst, *feat.shape[1:]), dtype, feat.device)
     pieces = Scratch(accumulator(dtype), feat.device, rows.num_chunks * width)
     (part_sum,) = pieces.addresses
     rows((feat, edge_weight, scaling.src, scaling.dst, adj.eids), (out, part_sum))
@@ -125,9 +127,9 @@ class SpMMFunction(Function):
 
 def _fold(struct: GraphStructure, edge_weight: Tensor) -> Tensor:
     """View weights as (E,), or as (E, H) where they differ between the parts of a row."""
-    if edge_weight.numel() == struct.num_edges:
-        return edge_weight.reshape(struct.num_edges)
-    return edge_weight.reshape(struct.num_edges, -1)
+    num_heads = math.prod(edge_weight.shape[1:])
+    shape = (struct.num_edges,) if num_heads == 1 else (struct.num_edges, num_heads)
+    return edge_weight.reshape(shape)
 
 
 def _check_weight(struct: GraphStructure, feat: Tensor, edge_weight: Tensor) -> None:
@@ -235,8 +237,4 @@ def spmm(
         return reference.spmm(
             struct, feat, edge_weight, reduce=reduce, src_scale=src_scale, dst_scale=dst_scale
         )
-    shape = (struct.num_dst, *feat.shape[1:])
-    if math.prod(shape) == 0 or struct.num_edges == 0:
-        # Nothing to launch, but still part of the autograd graph.
-        return feat.new_zeros(shape) + 0 * feat.sum()
     return SpMMFunction.apply(struct, feat, weight, scaling)

@@ -73,7 +73,7 @@ def _spmm(*arguments: Any) -> Tensor:
     edges, (feat, weight, src_scale, dst_scale, mean) = _split(arguments)
     struct = find(edges)
     shape = (struct.num_dst, *feat.shape[1:])
-    if math.prod(shape) == 0 or struct.num_edges == 0:
+    if math.prod(shape) == 0:
         return feat.new_zeros(shape)
     if use_kernel("spmm", feat.device, kernels=("spmm",)):
         scaling = Scaling(src_scale, dst_scale, mean)
@@ -135,7 +135,7 @@ _spmm.register_autograd(_spmm_backward, setup_context=_spmm_setup)
 def _u_dot_v(*arguments: Any) -> Tensor:
     edges, (feat_src, feat_dst, src_scale, dst_scale, mean, num_heads) = _split(arguments)
     struct = find(edges)
-    if feat_src[:1].numel() * struct.num_edges == 0:
+    if num_heads * struct.num_edges == 0:
         return feat_src.new_zeros((struct.num_edges, num_heads))
     if use_kernel("u_dot_v", feat_src.device, kernels=("sddmm",)):
         scaling = Scaling(src_scale, dst_scale, mean)

@@ -70,13 +70,26 @@ def test_only_short_and_even_rows_share_a_warp():
 
 
 def test_registers_are_capped_only_where_they_suffice():
-    assert choose.gatv2_layout("forward", WEB, 2, 64, 4).min_blocks == 8
+    assert choose.gatv2_layout("forward", WEB, 2, 64, 4).min_blocks == 16
+    assert choose.gatv2_layout("forward", WEB, 1, 256, 4).min_blocks == 1
     assert choose.gatv2_layout("forward", WEB, 1, 512, 4).min_blocks == 1
     assert choose.gatv2_layout("forward", WEB, 1, 512, 8).min_blocks == 1
 
 
+def test_halves_are_loaded_so_that_they_leave_room_in_the_backward():
+    assert choose.gatv2_layout("forward", WEB, 2, 64, 2).vector == 8
+    for direction in ("backward_dst", "backward_src"):
+        assert choose.gatv2_layout(direction, WEB, 2, 64, 2).vector == 4
+        assert choose.gatv2_layout(direction, WEB, 2, 64, 2).min_blocks >= 14
+
+
 def test_a_small_graph_is_one_launch():
     assert choose_chunk(10_600, 132) * 2 > 168  # cora's longest row is not cut
+
+
+def test_even_rows_of_a_large_graph_are_not_cut():
+    assert choose_chunk(78_300_627, 132) * 2 > 640  # proteins: 132,534 rows of up to 640 edges
+    assert choose_chunk(1_166_243, 132) == 64
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 100, 10_000, 10_000_000])

@@ -156,3 +156,19 @@ def test_spoiled_arguments(case, device):
     with pytest.raises(error, match=rf"spmm: expected `{name}`"):
         ops.spmm(graph, **bad)
     assert torch.equal(ops.spmm(graph, **given), expected)
+
+
+@pytest.mark.parametrize("width", [0, 3])
+def test_without_edges_all_is_zero_and_differentiable(device, width):
+    struct = on(device, zoo()["empty"](torch.int64))
+    kind = {"dtype": torch.float32, "device": device}
+    feat = torch.full((struct.num_src, 2, width), float("inf"), **kind, requires_grad=True)
+    weight = torch.zeros(0, 2, **kind, requires_grad=True)
+    out = ops.spmm(struct, feat, weight)
+    assert torch.equal(out, torch.zeros_like(feat))
+    grads = torch.autograd.grad(out.sum(), (feat, weight))
+    assert torch.equal(grads[0], torch.zeros_like(feat))
+    assert grads[1].shape == weight.shape
+    dots = ops.u_dot_v(struct, feat, feat)
+    assert dots.shape == (0, 2)
+    assert torch.equal(torch.autograd.grad(dots.sum(), feat)[0], torch.zeros_like(feat))

@@ -49,7 +49,7 @@ def test_weighted_sum(device, name, mean):
     struct, src, _, weight, scales = operands(device, name)
     edges = edge_tensors(struct)
     opcheck(traced._spmm, (*edges, src, weight, *scales, mean))
-    torch.library.opcheck(
+    opcheck(
         traced._spmm,
         (*edges.reverse(), src[:0].new_ones((struct.num_dst, 5)), None, None, None, mean),
     )
