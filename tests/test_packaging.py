@@ -219,6 +219,17 @@ print(*sorted(new & {"cupy", "dgl", "scipy", "networkx", "pandas", "torch_geomet
     assert run(code).split() == []
 
 
+def test_eager_use_does_not_load_the_compiler() -> None:
+    code = """
+import sys, torch, dgl_flash, dgl_flash.nn
+graph = dgl_flash.graph(([0, 1, 2], [1, 2, 0])).reverse()
+feat = torch.ones(3, 3, requires_grad=True)
+dgl_flash.nn.GATv2Conv(3, 2, 1, attn_drop=0.5)(graph, feat).sum().backward()
+print("torch._dynamo" in sys.modules)  # two seconds
+"""
+    assert run(code).strip() == "False"
+
+
 def test_works_without_anything_optional() -> None:
     optional = ["cupy", "dgl", "networkx", "pandas", "rich", "sklearn", "torch_geometric"]
     code = """

@@ -18,7 +18,7 @@ from dgl_flash.structure.dgl_reader import (
 )
 from dgl_flash.structure.graph_structure import GraphStructure
 from dgl_flash.structure.plan import RowPlan
-from dgl_flash.structure.traced import is_tracing
+from dgl_flash.structure.traced import is_tracing, outside_trace
 
 __all__ = ["Adjacency", "Graph", "GraphStructure", "RowPlan", "graph", "structure"]
 
@@ -60,7 +60,7 @@ def structure(
         `etype` is missing, ambiguous or unknown (raised by DGL itself).
     """
     if is_tracing():
-        return _known(graph, device, etype) or _untraced(graph, device, etype, op=op)
+        return _known(graph, device, etype) or _outside(graph, device, etype, op=op)
     if isinstance(graph, GraphStructure):
         found = graph
     elif is_dgl_graph(graph):
@@ -75,7 +75,7 @@ def structure(
     return found if device is None else found.to(device)
 
 
-_untraced = torch.compiler.disable(structure)
+_outside = outside_trace(structure)
 
 
 def _known(

@@ -146,9 +146,11 @@ class _Edges:
         return self.copies[device]
 
 
-@torch.compiler.disable
 def _find_empty_rows(edges: _Edges, side: int) -> None:
     edges.empty_rows[side] = edges.adjacency(side).has_empty_rows
+
+
+_find_outside = traced.outside_trace(_find_empty_rows)
 
 
 def _count_columns(adjacency: Adjacency) -> Tensor:
@@ -230,9 +232,11 @@ class GraphStructure:
     @property
     def has_zero_in_degree(self) -> bool:
         """Whether some destination has no in-edge; never reads a device for a CPU graph."""
-        if self._edges.empty_rows[self._dst_side] is None:
-            _find_empty_rows(self._edges, self._dst_side)
-        return bool(self._edges.empty_rows[self._dst_side])
+        edges, side = self._edges, self._dst_side
+        if edges.empty_rows[side] is None:
+            find = _find_outside if traced.is_tracing() else _find_empty_rows
+            find(edges, side)
+        return bool(edges.empty_rows[side])
 
     def in_degrees(self) -> Tensor:
         """In-edges of each destination: shape ``(num_dst,)``, index dtype."""

@@ -8,6 +8,7 @@ structure (:func:`edge_tensors`) and looks the structure up by them, with all th
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -51,6 +52,15 @@ class EdgeTensors(NamedTuple):
 def is_tracing() -> bool:
     """Whether ``torch.compile`` is looking, so that ops must be what it can put into a graph."""
     return CAN_TRACE and torch.compiler.is_compiling()
+
+
+def outside_trace(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate what ``torch.compile`` must call and not follow.
+
+    The same as ``torch.compiler.disable``, which would import the whole compiler at once (two
+    seconds); this form waits for the first call, so call it only where ``is_tracing()``.
+    """
+    return torch._disable_dynamo(function)
 
 
 def edge_tensors(struct: GraphStructure) -> EdgeTensors:

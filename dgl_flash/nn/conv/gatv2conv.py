@@ -61,7 +61,8 @@ class GATv2Conv(nn.Module):
     **Fused path.** Score, softmax and weighted sum run in one CUDA kernel, in float64, float32,
     float16 and bfloat16, for any number of heads and a head width up to 512, when no attention
     dropout is active and the attention is not asked for; memory for edges times width is never
-    needed. Otherwise, and on the CPU, the reference path in plain torch computes the same.
+    needed. Otherwise the scores are computed in plain torch, by chunks of edges, and the softmax
+    and the sum have a kernel each. On the CPU plain torch computes the same.
     ``dgl_flash.explain`` says which one a call takes.
 
     Examples
