@@ -98,6 +98,7 @@ class _Edges:
         if built is None:
             built = self.adjacencies[side] = self.known()[1].transpose()
             built.fence = self.fence
+            traced.register(self)  # by the side that is now the first one
             self.mark()
         return built
 

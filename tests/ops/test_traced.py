@@ -9,7 +9,7 @@ import torch
 
 from dgl_flash.ops import edge_softmax, gatv2, spmm, traced, u_dot_v
 from dgl_flash.ops.spmm import Scaling
-from dgl_flash.structure import structure
+from dgl_flash.structure import GraphStructure, structure
 from dgl_flash.structure.traced import edge_tensors, find
 from tests.graphs import small_zoo
 from tests.ops.common import draw, on
@@ -122,6 +122,14 @@ def test_a_structure_is_found_by_its_tensors(device):
         assert again.in_adj is not seen.in_adj
         for ours, theirs in zip(again.edges(), seen.edges(), strict=True):
             assert torch.equal(ours, theirs)
+
+
+def test_a_structure_is_found_when_its_other_side_was_built_later(device):
+    by_src = on(device, small_zoo()["bipartite_up"](torch.int64)).out_adj
+    struct = GraphStructure.from_adjacency(out_adj=by_src)
+    assert find(edge_tensors(struct)).out_adj is by_src
+    built = struct.in_adj
+    assert find(edge_tensors(struct)).in_adj is built
 
 
 def test_the_registry_keeps_nothing_alive():
