@@ -83,6 +83,12 @@ def find(edges: EdgeTensors) -> GraphStructure:
 
     known = _edges_by_indptr.get(id(edges.indptr))
     if known is None or known.known()[1].indptr is not edges.indptr:
+        if edges.indptr.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "dgl_flash: a compiled model is being captured into a CUDA graph together with "
+                "copies of its graph, whose rows the host has not seen; compile it without "
+                "mode='reduce-overhead', or capture the uncompiled model with torch.cuda.graph"
+            )
         adjacency = Adjacency(edges.indptr, edges.indices, edges.eids, edges.num_cols)
         found = GraphStructure.from_adjacency(adjacency)
         return found if edges.by_dst else found.reverse()

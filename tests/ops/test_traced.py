@@ -132,6 +132,18 @@ def test_a_structure_is_found_when_its_other_side_was_built_later(device):
     assert find(edge_tensors(struct)).in_adj is built
 
 
+def test_copies_in_a_capture_are_refused_in_words(device, monkeypatch):
+    edges = edge_tensors(on(device, small_zoo()["path"](torch.int64)))
+    copies = edges._replace(indptr=edges.indptr.clone())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert find(edges).num_dst == edges.num_dst
+    if device.type == "cpu":
+        assert find(copies).num_dst == edges.num_dst
+        return
+    with pytest.raises(RuntimeError, match="compile it without mode='reduce-overhead'"):
+        find(copies)
+
+
 def test_the_registry_keeps_nothing_alive():
     from dgl_flash.structure.traced import _edges_by_indptr
 
