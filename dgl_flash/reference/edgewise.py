@@ -23,8 +23,9 @@ class Limits(NamedTuple):
     chunk: int  # for a chunk of edges, on a CPU to stay in the cache
 
 
-# Beyond 32 MB malloc maps fresh pages for every tensor, which costs more than computing it.
-LIMITS = {"cpu": Limits(whole=1 << 24, chunk=1 << 21)}
+# A chunk stays in the cache. What is larger than two of them is slower to write to fresh memory and
+# read back in the backward pass than to compute once more.
+LIMITS = {"cpu": Limits(whole=1 << 22, chunk=1 << 21)}
 _LIMITS_ELSEWHERE = Limits(whole=1 << 28, chunk=1 << 28)
 
 
