@@ -166,14 +166,15 @@ def _sides(data: NodeData, target: torch.device) -> tuple[list[Side], list[str]]
 
 
 def summarize(choices: Iterable[dispatch.Choice]) -> tuple[str, ...]:
-    """Condense recorded choices to one line for each different one."""
-    lines = []
+    """Condense recorded choices: one line a path and kernel or reason, with the ops that took it."""
+    ops: dict[tuple[str, str], dict[str, None]] = {}
     for choice in choices:
         what = ", ".join(choice.kernels) if choice.path == "fused" else "; ".join(choice.reasons)
-        lines.append(
-            f"{choice.op}: {choice.path} ({what})" if what else f"{choice.op}: {choice.path}"
-        )
-    return tuple(dict.fromkeys(lines))
+        ops.setdefault((choice.path, what), {})[choice.op] = None
+    return tuple(
+        f"{', '.join(names)}: {path} ({what})" if what else f"{', '.join(names)}: {path}"
+        for (path, what), names in ops.items()
+    )
 
 
 def _pick_device(device: str | torch.device | None) -> torch.device:

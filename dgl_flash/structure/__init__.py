@@ -86,6 +86,7 @@ def _known(
     if isinstance(graph, GraphStructure):
         found = graph
     elif isinstance(graph, Graph):
+        graph.get_etype_id(etype)
         found = graph._structure
     elif is_dgl_graph(graph):
         return known_dgl_structure(graph, device, etype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -59,6 +60,33 @@ def skewed_graph(seed: int = 0) -> Any:
     src[1000:2000] = 5
     order = torch.randperm(2500, generator=generator)
     return dgl.graph((src[order], dst[order]), num_nodes=300)
+
+
+def even_graph() -> Any:
+    """Short rows of the same length, as in a road network: two share a warp."""
+    import dgl
+
+    nodes = torch.arange(60)
+    src = torch.cat([(nodes + step) % 60 for step in (1, 2, 58)])
+    order = torch.randperm(180, generator=torch.Generator().manual_seed(0))
+    return dgl.graph((src[order], nodes.repeat(3)[order]), num_nodes=60)
+
+
+def dense_graph(degree: int) -> Any:
+    """Long rows, from which on loads are wider and blocks larger."""
+    return random_graph(24, 24 * degree, seed=4)
+
+
+LAYOUT_GRAPHS = {
+    "even": even_graph,
+    "long": functools.partial(dense_graph, 40),
+    "heavy": functools.partial(dense_graph, 220),
+}
+# The rows decide on the layout too, so that every dtype and a tail meet each of them.
+every_layout = pytest.mark.parametrize("rows", sorted(LAYOUT_GRAPHS))
+every_tail = pytest.mark.parametrize(
+    ("num_heads", "head_dim"), [(2, 64), (3, 7), (1, 256)], ids=["H2-D64", "H3-D7", "H1-D256"]
+)
 
 
 def small_graph_of(num_nodes: int = 12, num_edges: int = 40) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from dgl_flash.ops import choose
 from dgl_flash.ops.rows import choose_chunk, choose_rows_per_slot
+from dgl_flash.structure import structure
 
 DIRECTIONS = ("forward", "backward_dst", "backward_src")
 
@@ -67,6 +68,20 @@ def test_only_short_and_even_rows_share_a_warp():
     assert choose.gatv2_layout("forward", ROAD, 2, 64, 4).row_slots == 2
     assert choose.gatv2_layout("forward", ARXIV, 2, 64, 4).row_slots == 1
     assert choose.gatv2_layout("forward", WEB, 2, 64, 4).row_slots == 1
+
+
+def test_the_graphs_of_the_tests_meet_every_rule():
+    from tests.ops.common import LAYOUT_GRAPHS, skewed_graph
+
+    found = {}
+    for name, make in {**LAYOUT_GRAPHS, "skewed": skewed_graph}.items():
+        adjacency = structure(make()).in_adj
+        found[name] = [
+            choose.gatv2_layout(direction, adjacency, 2, 64, itemsize)
+            for direction in DIRECTIONS
+            for itemsize in (2, 4)
+        ]
+    assert len({tuple(layouts) for layouts in found.values()}) == len(found)
 
 
 def test_registers_are_capped_only_where_they_suffice():

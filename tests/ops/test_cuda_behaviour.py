@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import pytest
 import torch
@@ -168,8 +169,7 @@ def test_twenty_million_edges_fit_in_three_gigabytes():
 def test_memory_is_flat_over_steps(finish):
     graph = skewed_graph()
     src, dst, attn = operands()
-    steps = 500
-    for i in range(steps):
+    for i in range(500):
         out = ops.gatv2(graph, src, dst, attn)
         if finish == "backward":
             torch.autograd.grad(out.sum(), (src, dst, attn))
@@ -178,9 +178,11 @@ def test_memory_is_flat_over_steps(finish):
             torch.cuda.synchronize()
             settled = torch.cuda.memory_allocated()
     torch.cuda.synchronize()
-    # The autograd thread may be about to drop what it last handed over, but a leak in each step
-    # would take at least the allocator's smallest block.
-    assert torch.cuda.memory_allocated() - settled < (steps - 6) * 512
+    # The autograd thread drops what it has handed over a moment after the caller goes on.
+    deadline = time.monotonic() + 10
+    while torch.cuda.memory_allocated() > settled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert torch.cuda.memory_allocated() <= settled
 
 
 def test_memory_is_flat_over_fresh_graphs():

@@ -9,12 +9,15 @@ from dgl_flash import ops, reference
 from dgl_flash.ops.dispatch import record
 from tests.graphs import zoo
 from tests.ops.common import (
+    LAYOUT_GRAPHS,
     check_twins,
     draw,
     every_dtype,
     every_graph,
     every_idtype,
+    every_layout,
     every_shape,
+    every_tail,
     on,
     skewed_graph,
     small_graph_of,
@@ -45,6 +48,31 @@ def test_every_shape(num_heads, head_dim, dtype, device):
     graph = skewed_graph()
     given = inputs(graph, num_heads, head_dim, dtype, device)
     check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
+
+
+@every_layout
+@every_dtype
+@every_tail
+def test_every_layout(rows, dtype, num_heads, head_dim, device):
+    graph = LAYOUT_GRAPHS[rows]()
+    given = inputs(graph, num_heads, head_dim, dtype, device)
+    check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
+
+
+def with_attention(op):
+    def run(graph, **given):
+        out, attention = op(graph, **given, return_attention=True)
+        return torch.cat([out.flatten(), attention.flatten()])
+
+    return run
+
+
+@every_dtype
+@pytest.mark.parametrize("name", ["block", "empty", "isolated_rows", "multi_edges"])
+def test_the_attention_of_every_kind_of_row(name, dtype, device):
+    graph = zoo()[name](torch.int64)
+    given = inputs(graph, 3, 7, dtype, device)
+    check_twins(with_attention(ops.gatv2), with_attention(reference.gatv2), graph, device, **given)
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0, -0.5, 2.0])

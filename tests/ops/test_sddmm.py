@@ -9,10 +9,14 @@ from dgl_flash import ops, reference
 from tests.graphs import zoo
 from tests.ops.common import (
     EDGE_ULPS,
+    LAYOUT_GRAPHS,
     check_twins,
     draw,
+    every_dtype,
     every_graph,
+    every_layout,
     every_shape,
+    every_tail,
     on,
     skewed_graph,
     small_graph_of,
@@ -45,6 +49,22 @@ def test_every_graph(name, device):
 @every_shape
 def test_every_shape(num_heads, head_dim, dtype, device):
     graph = skewed_graph()
+    given = inputs(graph, num_heads, head_dim, dtype, device)
+    check_twins(
+        ops.u_dot_v,
+        reference.u_dot_v,
+        graph,
+        device,
+        ulps={"out": EDGE_ULPS[given["feat_src"].dtype]},
+        **given,
+    )
+
+
+@every_layout
+@every_dtype
+@every_tail
+def test_every_layout(rows, dtype, num_heads, head_dim, device):
+    graph = LAYOUT_GRAPHS[rows]()
     given = inputs(graph, num_heads, head_dim, dtype, device)
     check_twins(
         ops.u_dot_v,
