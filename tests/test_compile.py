@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ class Facts:
 
 SKEWED = Facts(169_343, 1_166_243, 13_155)
 DENSE = Facts(10_000, 1_000_000, 5_000)
+HEAVY = Facts(10_000, 5_000_000, 600)
 ROAD = Facts(1_000_000, 3_996_000, 4)
 
 
@@ -110,14 +112,30 @@ def common_keys() -> list[KernelKey]:
     """What most people run: each distinct kernel once, whatever the graph."""
     shapes = ((1, 16), (1, 64), (1, 128), (2, 64), (4, 32), (8, 8), (8, 64), (1, 256))
     keys = {
-        make_key(file, entry, torch.float32, heads=heads, width=width, facts=facts): None
+        make_key(file, entry, dtype, heads=heads, width=width, facts=facts): None
         for file, entry in entries()
+        for dtype in (torch.float32, torch.bfloat16)
         for heads, width in shapes
-        for facts in (SKEWED, DENSE, ROAD)
+        for facts in (SKEWED, DENSE, HEAVY, ROAD)
     }
     return list(keys)
 
 
-@pytest.mark.parametrize("key", [pytest.param(key, id=key.entry) for key in common_keys()])
+def known_to_spill(key: KernelKey) -> bool:
+    """16-bit numbers, unfolded, take more registers than the choice of a cap reckons with."""
+    blocks = dict(key.constants).get("MIN_BLOCKS", 1)
+    caps = {"gatv2_forward": (16,), "gatv2_backward_dst": (12, 16), "gatv2_backward_src": (12,)}
+    return key.dtype == torch.bfloat16 and blocks in caps.get(key.entry, ())
+
+
+def spill_cases() -> Iterator[Any]:
+    reason = "choose._fit counts packed 16-bit loads, not what they unfold to"
+    mark = pytest.mark.xfail(reason=reason, raises=AssertionError)  # strict: mending it shows
+    for key in common_keys():
+        name = f"{key.entry}-{str(key.dtype)[6:]}"
+        yield pytest.param(key, id=name, marks=mark if known_to_spill(key) else ())
+
+
+@pytest.mark.parametrize("key", list(spill_cases()))
 def test_common_widths_do_not_spill(key):
     assert compile_for(key, 90).spill_bytes == 0
