@@ -166,7 +166,7 @@ def _sides(data: NodeData, target: torch.device) -> tuple[list[Side], list[str]]
 
 
 def summarize(choices: Iterable[dispatch.Choice]) -> tuple[str, ...]:
-    """Condense recorded choices: one line a path and kernel or reason, with the ops that took it."""
+    """Condense recorded choices: a line for each path and reason, with the ops that took it."""
     ops: dict[tuple[str, str], dict[str, None]] = {}
     for choice in choices:
         what = ", ".join(choice.kernels) if choice.path == "fused" else "; ".join(choice.reasons)
