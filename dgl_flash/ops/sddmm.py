@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 
@@ -16,7 +17,7 @@ from dgl_flash.ops import check
 from dgl_flash.ops.choose import sddmm_layout
 from dgl_flash.ops.dispatch import use_kernel
 from dgl_flash.ops.rows import RowKernel, packed
-from dgl_flash.ops.spmm import Scaling, SpMMFunction
+from dgl_flash.ops.spmm import Scaling, weighted_sum
 from dgl_flash.structure import structure
 from dgl_flash.structure.traced import is_tracing
 
@@ -58,6 +59,20 @@ def _forward(
     return out
 
 
+def _packed_forward(
+    struct: GraphStructure, feat_src: Tensor, feat_dst: Tensor, scaling: Scaling, num_heads: int
+) -> Tensor:
+    return _forward(struct, packed(feat_src), packed(feat_dst), scaling, num_heads)
+
+
+def dot_products(
+    struct: GraphStructure, feat_src: Tensor, feat_dst: Tensor, scaling: Scaling, num_heads: int
+) -> Tensor:
+    """Dot products on the kernel, for autograd only where it looks."""
+    run = UDotVFunction.apply if torch.is_grad_enabled() else _packed_forward
+    return run(struct, feat_src, feat_dst, scaling, num_heads)
+
+
 class UDotVFunction(Function):
     """Bilinear; its gradients are weighted sums in both directions."""
 
@@ -73,7 +88,7 @@ class UDotVFunction(Function):
         """Run the kernel on (N, *) rows of ``num_heads`` parts."""
         ctx.save_for_backward(feat_src, feat_dst)
         ctx.struct, ctx.scaling = struct, scaling
-        return _forward(struct, packed(feat_src), packed(feat_dst), scaling, num_heads)
+        return _packed_forward(struct, feat_src, feat_dst, scaling, num_heads)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
@@ -83,9 +98,9 @@ class UDotVFunction(Function):
         grad_src = grad_dst = None
         if ctx.needs_input_grad[1]:
             scaled = scaling.reverse(struct, accumulator(grad_out.dtype))
-            grad_src = SpMMFunction.apply(struct.reverse(), feat_dst, grad_out, scaled)
+            grad_src = weighted_sum(struct.reverse(), feat_dst, grad_out, scaled)
         if ctx.needs_input_grad[2]:
-            grad_dst = SpMMFunction.apply(struct, feat_src, grad_out, scaling)
+            grad_dst = weighted_sum(struct, feat_src, grad_out, scaling)
         return (
             None,  # struct
             grad_src,  # feat_src
@@ -142,4 +157,4 @@ def u_dot_v(graph: Any, feat_src: Tensor, feat_dst: Tensor) -> Tensor:
         return traced.u_dot_v(struct, feat_src, feat_dst)
     if not use_kernel("u_dot_v", feat_src.device, kernels=("sddmm",)):
         return reference.u_dot_v(struct, feat_src, feat_dst)
-    return UDotVFunction.apply(struct, feat_src, feat_dst, Scaling(), feat_src.shape[1])
+    return dot_products(struct, feat_src, feat_dst, Scaling(), feat_src.shape[1])

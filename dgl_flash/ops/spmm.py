@@ -83,6 +83,21 @@ def _forward(
     return out
 
 
+def _packed_forward(
+    struct: GraphStructure, feat: Tensor, edge_weight: Tensor | None, scaling: Scaling
+) -> Tensor:
+    weight = None if edge_weight is None else packed(edge_weight)
+    return _forward(struct, packed(feat), weight, scaling)
+
+
+def weighted_sum(
+    struct: GraphStructure, feat: Tensor, edge_weight: Tensor | None, scaling: Scaling
+) -> Tensor:
+    """Sum on the kernel, through autograd only where it looks: rarely in a backward."""
+    run = SpMMFunction.apply if torch.is_grad_enabled() else _packed_forward
+    return run(struct, feat, edge_weight, scaling)
+
+
 class SpMMFunction(Function):
     """Linear in both operands; its gradients are this op and :class:`UDotVFunction` again."""
 
@@ -99,23 +114,22 @@ class SpMMFunction(Function):
         # The features are needed for the weights' gradient only.
         kept = feat if edge_weight is not None and ctx.needs_input_grad[2] else None
         ctx.save_for_backward(kept, edge_weight)
-        weight = None if edge_weight is None else packed(edge_weight)
-        return _forward(struct, packed(feat), weight, scaling)
+        return _packed_forward(struct, feat, edge_weight, scaling)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Gather over the reverse adjacency; dot products for the weights."""
-        from dgl_flash.ops.sddmm import UDotVFunction
+        from dgl_flash.ops.sddmm import dot_products
 
         feat, edge_weight = ctx.saved_tensors
         struct, scaling = ctx.struct, ctx.scaling
         grad_feat = grad_weight = None
         if ctx.needs_input_grad[1]:
             scaled = scaling.reverse(struct, accumulator(grad_out.dtype))
-            grad_feat = SpMMFunction.apply(struct.reverse(), grad_out, edge_weight, scaled)
+            grad_feat = weighted_sum(struct.reverse(), grad_out, edge_weight, scaled)
         if edge_weight is not None and ctx.needs_input_grad[2]:
             num_heads = num_heads_of(edge_weight)
-            grad_weight = UDotVFunction.apply(struct, feat, grad_out, scaling, num_heads)
+            grad_weight = dot_products(struct, feat, grad_out, scaling, num_heads)
             grad_weight = grad_weight.reshape(edge_weight.shape)
         return (
             None,  # struct
@@ -237,4 +251,4 @@ def spmm(
         return reference.spmm(
             struct, feat, edge_weight, reduce=reduce, src_scale=src_scale, dst_scale=dst_scale
         )
-    return SpMMFunction.apply(struct, feat, weight, scaling)
+    return weighted_sum(struct, feat, weight, scaling)
