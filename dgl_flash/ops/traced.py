@@ -26,7 +26,14 @@ from dgl_flash.ops.spmm import Scaling, num_heads_of
 from dgl_flash.ops.spmm import _forward as sum_forward
 from dgl_flash.reference.rows import gather_rows, per_row, sum_to_rows
 from dgl_flash.structure import GraphStructure
-from dgl_flash.structure.traced import EDGE_SCHEMA, EdgeTensors, _degree_scale, edge_tensors, find
+from dgl_flash.structure.traced import (
+    EDGE_SCHEMA,
+    OUTSIDE_CUDA_GRAPHS,
+    EdgeTensors,
+    _degree_scale,
+    edge_tensors,
+    find,
+)
 
 NUM_EDGE_ARGUMENTS = len(EdgeTensors._fields)
 NO_EDGE_GRADIENTS = (None,) * NUM_EDGE_ARGUMENTS
@@ -40,7 +47,9 @@ def kernels_run(device: torch.device) -> bool:
 
 def _op(name: str, schema: str) -> Any:
     signature = f"({EDGE_SCHEMA}, {schema}"
-    return torch.library.custom_op(f"dgl_flash::{name}", mutates_args=(), schema=signature)
+    return torch.library.custom_op(
+        f"dgl_flash::{name}", mutates_args=(), schema=signature, **OUTSIDE_CUDA_GRAPHS
+    )
 
 
 def _split(arguments: tuple[Any, ...]) -> tuple[EdgeTensors, tuple[Any, ...]]:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from dgl_flash.structure.graph_structure import GraphStructure
 
 CAN_TRACE = hasattr(torch.library, "custom_op")  # torch 2.4; before, an op breaks the graph
+# The compiler's CUDA graphs replay on copies of their inputs, by which no structure is found: the
+# ops run between them.
+OUTSIDE_CUDA_GRAPHS: dict[str, Any] = (
+    {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
+)
 EDGE_SCHEMA = "Tensor indptr, Tensor indices, Tensor? eids, SymInt num_cols, bool by_dst"
 
 _edges_by_indptr: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -110,7 +115,10 @@ if CAN_TRACE:
     # An op owns what it returns: cached tensors go out as copies.
 
     @torch.library.custom_op(
-        "dgl_flash::ends", mutates_args=(), schema=f"({EDGE_SCHEMA}) -> (Tensor, Tensor)"
+        "dgl_flash::ends",
+        mutates_args=(),
+        schema=f"({EDGE_SCHEMA}) -> (Tensor, Tensor)",
+        **OUTSIDE_CUDA_GRAPHS,
     )
     def _ends(*edges: Any) -> tuple[Tensor, Tensor]:
         src, dst = find(EdgeTensors(*edges)).edges()
@@ -125,6 +133,7 @@ if CAN_TRACE:
         "dgl_flash::degree_scale",
         mutates_args=(),
         schema=f"({EDGE_SCHEMA}, str side, float exponent, ScalarType dtype) -> Tensor",
+        **OUTSIDE_CUDA_GRAPHS,
     )
     def _degree_scale(*arguments: Any) -> Tensor:
         *edges, side, exponent, dtype = arguments

@@ -133,7 +133,8 @@ def test_a_structure_is_found_when_its_other_side_was_built_later(device):
 
 
 def test_copies_in_a_capture_are_refused_in_words(device, monkeypatch):
-    edges = edge_tensors(on(device, small_zoo()["path"](torch.int64)))
+    struct = on(device, small_zoo()["path"](torch.int64))
+    edges = edge_tensors(struct)  # found for as long as the structure lives
     copies = edges._replace(indptr=edges.indptr.clone())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert find(edges).num_dst == edges.num_dst
