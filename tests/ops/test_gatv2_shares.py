@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from dgl_flash import ops, reference
 from dgl_flash.structure import structure
 from tests.graphs import small_zoo
+from tests.ops.common import check_twins, draw, every_dtype, skewed_graph
 
 gatv2 = importlib.import_module("dgl_flash.ops.gatv2")  # the package's function hides the module
 HEADS, WIDTH = 2, 3
@@ -73,3 +75,21 @@ def test_every_share_is_added_once(monkeypatch, limit, dst_blocks, num_long, src
     *_, grad_attn = gatv2._backward(struct, feat, feat, attn, lse, feat, 0.2)
     expected = by_dst.written + by_src.written
     np.testing.assert_array_equal(grad_attn.numpy().reshape(ROW), expected.astype(np.float32))
+
+
+@pytest.mark.gpu
+@every_dtype
+@pytest.mark.parametrize("limit", [0, 2**22], ids=["many", "few"])
+def test_the_kernels_gradient_either_way(monkeypatch, limit, dtype):
+    monkeypatch.setattr(gatv2, "FEW_SHARES_BYTES", limit)
+    device = torch.device("cuda")
+    kind = {"dtype": dtype, "device": device}
+    check_twins(
+        ops.gatv2,
+        reference.gatv2,
+        skewed_graph(),
+        device,
+        feat_src=draw(300, 2, 64, seed=1, **kind),
+        feat_dst=draw(300, 2, 64, seed=2, **kind),
+        attn=draw(2, 64, seed=3, **kind) / 8,
+    )
