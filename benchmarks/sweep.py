@@ -35,7 +35,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SHORT = {
     **{"vector": "V", "head_lanes": "P", "heads": "HPW", "vectors": "K", "edge_slots": "S"},
     **{"row_slots": "R", "unroll": "U", "slices": "slices", "warps": "warps"},
-    "min_blocks": "blocks",
+    **{"min_blocks": "blocks", "ahead": "ahead"},
 }
 ENTRIES = {
     "gatv2": ("gatv2_forward", "gatv2_backward_dst", "gatv2_backward_src"),
@@ -56,10 +56,12 @@ def candidates(
 ) -> list[Candidate]:
     """Layouts worth a try."""
     found: dict[Candidate, None] = {}
-    shapes = ((4, 1), (4, 8), (2, 1), (2, 12), (2, 16))
-    for vectors, row_slots, unroll, (warps, blocks), per_slot, bytes_, chunk in itertools.product(
-        (1, 2), (1, 2), (2, 4, 8), shapes, (4, 8), (16,) if itemsize > 2 else (8, 16), chunks
-    ):
+    shapes = ((4, 1), (4, 8), (2, 1), (2, 10), (2, 12), (2, 14), (2, 16))
+    aheads = (False, True) if op == "gatv2" else (False,)
+    loads = (16,) if itemsize > 2 else (8, 16)
+    choices = (1, 2), (1, 2), (2, 4, 8), shapes, (4, 8), loads, aheads, chunks
+    for choice in itertools.product(*choices):
+        vectors, row_slots, unroll, (warps, blocks), per_slot, vector_bytes, ahead, chunk = choice
         layout = make_layout(
             heads,
             width,
@@ -67,10 +69,11 @@ def candidates(
             vectors=vectors,
             row_slots=row_slots,
             unroll=unroll,
-            vector_bytes=bytes_,
+            vector_bytes=vector_bytes,
             max_slices=2**16 if op == "spmm" else 1,
             warps=warps,
             min_blocks=blocks,
+            ahead=ahead,
         )
         if layout.vectors * layout.vector * unroll <= 32:  # more would not fit the registers
             found[Candidate(layout, per_slot, chunk)] = None

@@ -18,10 +18,13 @@
 // sum_e ds = 0, so that only the edges with z > 0 count:
 //   sum_e t = (1 - slope) (sum_{z>0} p i - delta sum_{z>0} p) / sum_e p.
 // Dividing by the sum of the very p that were added up makes the rounding of lse and of the scores
-// cancel, and the forward's output is not needed. i is taken relative to the row's first edge, which
-// keeps the difference exact where one edge takes all the attention.
-// Prelude: scalar_t, acc_t, index_t, H, D, V, P, HPW, K, S, R, U, SLICES (1), WARPS, MIN_BLOCKS
+// cancel, and the forward's output is not needed. i is taken relative to about its mean over the row
+// (centered_sums.cuh), so that the difference is one of small numbers. By source the scores are added up
+// in the same order, so that p is the same again, and divided by the same sum.
+// Prelude: scalar_t, acc_t, index_t, H, D, V, P, HPW, K, S, R, U, SLICES (1), WARPS, MIN_BLOCKS,
+// AHEAD
 #include "common/block_sum.cuh"
+#include "common/centered_sums.cuh"
 #include "common/online_softmax.cuh"
 #include "common/rows.cuh"
 
@@ -35,7 +38,7 @@ __device__ inline void finish_scores(
     acc_t (&score)[U]) {
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-        score[u] = (1 + negative_slope) * score[u] + (1 - negative_slope) * folded[u];
+        score[u] = fma(1 + negative_slope, score[u], (1 - negative_slope) * folded[u]);
     }
     spread_over_head(score);
 #pragma unroll
@@ -75,11 +78,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
         acc_t target[K][V];
         load_row(feat_dst, unit.row, me, unit.begin < unit.end, target);
 
-        for_each_group(
-            unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
+        const auto load = [&](auto kind, const index_t(&cols)[U], index_t position) {
+            return gather<decltype(kind)::value>(feat_src, cols, me, unit, position);
+        };
+        for_each_gathered(
+            unit, me, fetch, load,
+            [&](auto kind, const Gathered& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                packet_t rows[U][K];
-                load_group<full>(feat_src, cols, me, unit, position, rows);
+                const auto& rows = sources.rows;
                 acc_t score[U] = {};
                 acc_t folded[U] = {};
                 for_each_edge_element<full>(live, [&](int u, int k, int v) {
@@ -120,13 +126,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
         const bool whole = unit.chunk < 0;
         if (whole) {
             const acc_t inverse = unit.begin < unit.end ? 1 / state.total : NOTHING;
-#pragma unroll
-            for (int k = 0; k < OWNED; ++k) {
-#pragma unroll
-                for (int v = 0; v < V; ++v) {
-                    state.sum[k][v] *= inverse;
-                }
-            }
+            for_each_element([&](int k, int v) { state.sum[k][v] *= inverse; });
             store_row(me, unit.row, state.sum, out);
         } else {
             store_piece(me, unit.chunk, state.sum, part_sum);
@@ -161,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     const int64_t rows_per_slot,
     // outputs
     scalar_t* __restrict__ grad_dst,  // (N_dst, H, D)
-    acc_t* __restrict__ row_state,    // (N_dst, H, 2): lse and delta, for the pass by source
+    acc_t* __restrict__ row_state,  // (N_dst, H, 2): 1 / sum of p, and delta, for the pass by source
     acc_t* __restrict__ part_sums,    // (num_chunks, 2, H, D): sums of p i and of p over z > 0
     acc_t* __restrict__ part_totals,  // (num_chunks, H, 2): sums of p i and of p
     acc_t* __restrict__ part_attn) {  // (gridDim.x, H, D)
@@ -183,18 +183,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
         load_row(grad_out, unit.row, me, any, grad);
         const acc_t row_lse = any && owns_head(me) ? lse[head_offset(unit.row, me)] : NOTHING;
 
-        acc_t shift = NOTHING;  // i of the row's first edge
-        acc_t total = NOTHING;  // sum of p
-        acc_t inner_total = NOTHING;
-        acc_t positive[K][V];  // sum of p over edges with z > 0
-        acc_t inner_positive[K][V];
-        clear(positive);
-        clear(inner_positive);
-        for_each_group(
-            unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
+        CenteredSums sums = no_sums();  // of p and p i, and of those over edges with z > 0
+        const auto load = [&](auto kind, const index_t(&cols)[U], index_t position) {
+            return gather<decltype(kind)::value>(feat_src, cols, me, unit, position);
+        };
+        for_each_gathered(
+            unit, me, fetch, load,
+            [&](auto kind, const Gathered& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                packet_t rows[U][K];
-                load_group<full>(feat_src, cols, me, unit, position, rows);
+                const auto& rows = sources.rows;
                 acc_t score[U] = {};
                 acc_t folded[U] = {};
                 acc_t inner[U] = {};
@@ -206,16 +203,17 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                 });
                 finish_scores(negative_slope, folded, score);
                 spread_over_head(inner);
-                if (position == unit.begin + me.edge_slot) {
-                    shift = from_first_slot(from_spread(inner, 0));
+                const index_t nth = (position - unit.begin) / GROUP;
+                if (nth == 0) {
+                    sums.shift = from_first_slot(from_spread(inner, 0));
                 }
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
                     const bool exists = full || spread_position(position, j) < unit.end;
                     score[j] = exists ? fast_exp2(score[j] - row_lse) : NOTHING;
-                    inner[j] = score[j] * (inner[j] - shift);
-                    total += score[j];
-                    inner_total += inner[j];
+                    inner[j] = score[j] * (inner[j] - sums.shift);
+                    sums.total += score[j];
+                    sums.inner += inner[j];
                 }
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
@@ -225,45 +223,47 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                         for_each_element([&](int k, int v) {
                             // z > 0 without the sum
                             if (element(rows[u][k], v) > -target[k][v]) {
-                                positive[k][v] += p;
-                                inner_positive[k][v] += weighted;
+                                sums.picked[k][v] += p;
+                                sums.inner_picked[k][v] += weighted;
                             }
                         });
                     }
                 }
+                recenter(sums, nth + 1);
             });
 
-        total = sum_over_slots(sum_over_spread(total));
-        inner_total = sum_over_slots(sum_over_spread(inner_total));
+        const acc_t total = sum_over_slots(sum_over_spread(sums.total));
+        const acc_t inner = sum_over_slots(sum_over_spread(sums.inner));
         const bool states = me.element == 0 && me.edge_slot == 0 && owns_head(me);
         if (!in_chunk_block(adj)) {
             const acc_t scale = any ? (1 - negative_slope) / total : NOTHING;
-            const acc_t delta = any ? inner_total / total : NOTHING;  // relative to shift
+            const acc_t delta = any ? inner / total : NOTHING;  // relative to the shift
             for_each_element([&](int k, int v) {
-                const acc_t t = scale * (inner_positive[k][v] - delta * positive[k][v]);
+                const acc_t t = scale * (sums.inner_picked[k][v] - delta * sums.picked[k][v]);
                 attn_share[k][v] += target[k][v] * t;
-                positive[k][v] = weight[k][v] * t;
+                sums.picked[k][v] = weight[k][v] * t;
             });
-            scatter_over_slots<0, K>(me, positive);
+            scatter_over_slots<0, K>(me, sums.picked);
             if (unit.row >= 0) {
-                store_row(me, unit.row, positive, grad_dst);
+                store_row(me, unit.row, sums.picked, grad_dst);
             }
             if (any && states) {
                 acc_t* at = row_state + head_offset(unit.row, me) * 2;
-                at[0] = row_lse + log2(total);
-                at[1] = shift + delta;
+                at[0] = 1 / total;
+                at[1] = sums.shift + delta;
             }
         } else {
             // The pieces of a row agree on no shift: take it out again.
-            for_each_element([&](int k, int v) { inner_positive[k][v] += shift * positive[k][v]; });
-            scatter_over_slots<0, K>(me, inner_positive);
-            scatter_over_slots<0, K>(me, positive);
+            const acc_t shift = sums.shift;
+            move_shift(sums, -shift);
+            scatter_over_slots<0, K>(me, sums.inner_picked);
+            scatter_over_slots<0, K>(me, sums.picked);
             if (unit.chunk >= 0) {
-                store_piece(me, 2 * unit.chunk, inner_positive, part_sums);
-                store_piece(me, 2 * unit.chunk + 1, positive, part_sums);
+                store_piece(me, 2 * unit.chunk, sums.inner_picked, part_sums);
+                store_piece(me, 2 * unit.chunk + 1, sums.picked, part_sums);
                 if (states) {
                     acc_t* at = part_totals + head_offset(unit.chunk, me) * 2;
-                    at[0] = inner_total + shift * total;
+                    at[0] = inner + shift * total;
                     at[1] = total;
                 }
             }
@@ -272,12 +272,22 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     store_block_sum(me, attn_share, part_attn);
 }
 
+// What the pass by source reads of a group's destinations.
+struct Ends {
+    Gathered targets;
+    Gathered grads;
+    acc_t lse[PER_LANE];
+    acc_t inverse[PER_LANE];
+    acc_t delta[PER_LANE];
+};
+
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backward_src(
     const scalar_t* __restrict__ feat_src,  // (N_src, H, D)
     const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
     const scalar_t* __restrict__ attn,      // (H, D)
     const scalar_t* __restrict__ grad_out,  // (N_dst, H, D)
-    const acc_t* __restrict__ row_state,    // (N_dst, H, 2): lse and delta
+    const acc_t* __restrict__ lse,          // (N_dst, H), base 2
+    const acc_t* __restrict__ row_state,    // (N_dst, H, 2): 1 / sum of p, and delta
     const acc_t negative_slope,
     const index_t* __restrict__ indptr,        // (N_src + 1), of the reverse adjacency
     const index_t* __restrict__ indices,       // (E), destination of each position
@@ -294,8 +304,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
     const Lane me = this_lane();
-    const acc_t c1 = LOG2E * (1 + negative_slope) / 2;
-    const acc_t c2 = LOG2E * (1 - negative_slope) / 2;
     acc_t weight[K][V];
     load_row(attn, 0, me, true, weight);
     acc_t attn_share[K][V];
@@ -306,46 +314,55 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     for_each_unit(adj, me, [&](const Unit& unit) {
         acc_t source[K][V];
         load_row(feat_src, unit.row, me, unit.begin < unit.end, source);
-        acc_t linear = NOTHING;
+        acc_t linear = NOTHING;  // this lane's share of attn.feat_src[u]
         for_each_element([&](int k, int v) { linear += weight[k][v] * source[k][v]; });
-        linear = c1 * sum_over_head(linear);
 
         acc_t sum_ds = NOTHING;
         acc_t positive[K][V];  // sum of ds over edges with z > 0
         acc_t value[K][V];     // sum of p * grad_out
         clear(positive);
         clear(value);
-        for_each_group(
-            unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
-                constexpr bool full = decltype(kind)::value;
-                packet_t targets[U][K];
-                packet_t grads[U][K];
-                acc_t row_lse[PER_LANE] = {};
-                acc_t delta[PER_LANE] = {};
-                load_group<full>(feat_dst, cols, me, unit, position, targets);
-                load_group<full>(grad_out, cols, me, unit, position, grads);
+        const auto load = [&](auto kind, const index_t(&cols)[U], index_t position) {
+            constexpr bool full = decltype(kind)::value;
+            Ends ends{
+                gather<full>(feat_dst, cols, me, unit, position),
+                gather<full>(grad_out, cols, me, unit, position)};
 #pragma unroll
-                for (int j = 0; j < PER_LANE; ++j) {
-                    if ((full || spread_position(position, j) < unit.end) && owns_head(me)) {
-                        const acc_t* at = row_state + head_offset(pick_spread(cols, j), me) * 2;
-                        row_lse[j] = __ldg(at);
-                        delta[j] = __ldg(at + 1);
-                    }
+            for (int j = 0; j < PER_LANE; ++j) {
+                ends.lse[j] = NOTHING;
+                ends.inverse[j] = NOTHING;
+                ends.delta[j] = NOTHING;
+                if ((full || spread_position(position, j) < unit.end) && owns_head(me)) {
+                    const int64_t at = head_offset(pick_spread(cols, j), me);
+                    ends.lse[j] = __ldg(lse + at);
+                    ends.inverse[j] = __ldg(row_state + 2 * at);
+                    ends.delta[j] = __ldg(row_state + 2 * at + 1);
                 }
-                acc_t score[U] = {};
+            }
+            return ends;
+        };
+        for_each_gathered(
+            unit, me, fetch, load, [&](auto kind, const Ends& ends, index_t position, int live) {
+                constexpr bool full = decltype(kind)::value;
+                const auto& targets = ends.targets.rows;
+                const auto& grads = ends.grads.rows;
+                acc_t score[U];
+                acc_t folded[U] = {};
                 acc_t inner[U] = {};
+                fill(score, linear);
                 for_each_edge_element<full>(live, [&](int u, int k, int v) {
                     const acc_t z = element(targets[u][k], v) + source[k][v];
-                    score[u] += weight[k][v] * magnitude(z);
+                    folded[u] += weight[k][v] * magnitude(z);
                     inner[u] += source[k][v] * element(grads[u][k], v);
                 });
-                spread_over_head(score);
+                finish_scores(negative_slope, folded, score);
                 spread_over_head(inner);
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
                     const bool exists = full || spread_position(position, j) < unit.end;
-                    score[j] = exists ? fast_exp2(linear + c2 * score[j] - row_lse[j]) : NOTHING;
-                    inner[j] = score[j] * (inner[j] - delta[j]);
+                    score[j] =
+                        exists ? fast_exp2(score[j] - ends.lse[j]) * ends.inverse[j] : NOTHING;
+                    inner[j] = score[j] * (inner[j] - ends.delta[j]);
                     sum_ds += inner[j];
                 }
 #pragma unroll

@@ -123,7 +123,6 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_totals(
 extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_gatv2_dst(
     const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
     const scalar_t* __restrict__ attn,      // (H, D)
-    const acc_t* __restrict__ lse,          // (N_dst, H), base 2
     const acc_t negative_slope,
     const acc_t* __restrict__ part_sums,    // (num_chunks, 2, H, D)
     const acc_t* __restrict__ part_totals,  // (num_chunks, H, 2)
@@ -170,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_gatv2_dst(
     part_attn[static_cast<int64_t>(blockIdx.x) * (H * D) + column] =
         to_acc(feat_dst[row * (H * D) + column]) * t;
     if (column % D == 0) {
-        row_state[(row * H + head) * 2] = lse[row * H + head] + log2(sums[3]);
+        row_state[(row * H + head) * 2] = 1 / sums[3];
         row_state[(row * H + head) * 2 + 1] = delta;
     }
 }

@@ -44,15 +44,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) sddmm(
                 acc_t dots[U] = {};
                 for (int slice = 0; slice < LOOPS; ++slice) {
                     const Lane here = on_slice(me, slice);
-                    packet_t rows[U][K];
-                    load_group<full>(feat_src, cols, here, unit, position, rows);
+                    const Gathered sources = gather<full>(feat_src, cols, here, unit, position);
                     if (LOOPS > 1) {
                         load_row(feat_dst, unit.row, here, unit.begin < unit.end, target);
                     }
 #pragma unroll
                     for (int u = 0; u < U; ++u) {
                         for_each_element([&](int k, int v) {
-                            dots[u] += element(rows[u][k], v) * target[k][v];
+                            dots[u] += element(sources.rows[u][k], v) * target[k][v];
                         });
                     }
                 }

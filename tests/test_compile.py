@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -121,21 +120,8 @@ def common_keys() -> list[KernelKey]:
     return list(keys)
 
 
-def known_to_spill(key: KernelKey) -> bool:
-    """16-bit numbers, unfolded, take more registers than the choice of a cap reckons with."""
-    blocks = dict(key.constants).get("MIN_BLOCKS", 1)
-    caps = {"gatv2_forward": (16,), "gatv2_backward_dst": (12, 16), "gatv2_backward_src": (12,)}
-    return key.dtype == torch.bfloat16 and blocks in caps.get(key.entry, ())
-
-
-def spill_cases() -> Iterator[Any]:
-    reason = "choose._fit counts packed 16-bit loads, not what they unfold to"
-    mark = pytest.mark.xfail(reason=reason, raises=AssertionError)  # strict: mending it shows
-    for key in common_keys():
-        name = f"{key.entry}-{str(key.dtype)[6:]}"
-        yield pytest.param(key, id=name, marks=mark if known_to_spill(key) else ())
-
-
-@pytest.mark.parametrize("key", list(spill_cases()))
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, id=f"{key.entry}-{str(key.dtype)[6:]}") for key in common_keys()]
+)
 def test_common_widths_do_not_spill(key):
     assert compile_for(key, 90).spill_bytes == 0

@@ -7,7 +7,7 @@
 // k-th starting at element slice * (K * P * V) + (k * P + position) * V. blockIdx.y counts groups of
 // HPW heads and, inside a group, SLICES slices of the elements; a kernel that needs a whole wide head
 // walks LOOPS slices itself.
-// Prelude: H, D, V, P, HPW, K, S, R, SLICES, LOOPS
+// Prelude: H, D, V, P, HPW, K, S, R, U, SLICES, LOOPS
 #pragma once
 
 #include "vector.cuh"
@@ -84,6 +84,13 @@ __device__ inline void clear(acc_t (&x)[K][V]) {
         for (int v = 0; v < V; ++v) {
             x[k][v] = NOTHING;
         }
+    }
+}
+
+__device__ inline void fill(acc_t (&x)[U], acc_t value) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        x[u] = value;
     }
 }
 

@@ -3,7 +3,7 @@
 // Blocks [0, chunk_blocks) take pieces of long rows, one piece a row slot; the blocks after them take
 // `rows_per_slot` consecutive whole rows a slot and skip the long ones. Pieces go first, since they
 // are the longest units; whole rows stay in stored order, which is what keeps neighbours in L2.
-// Prelude: index_t, WARPS, R, S, U
+// Prelude: index_t, WARPS, R, S, U, AHEAD
 #pragma once
 
 #include "lanes.cuh"
@@ -86,7 +86,50 @@ struct part_group {
     static constexpr bool value = false;
 };
 
-// Walk the edges of a unit in groups of S * U, U of them per lane. fetch(position) reads the id that
+constexpr int GROUP = S * U;  // edges of a row that a warp takes together
+
+// Of the rows that the warp's slots walk.
+struct Lengths {
+    index_t shortest;
+    index_t longest;
+};
+
+__device__ inline Lengths lengths_in_warp(const Unit& unit) {
+    Lengths found{unit.end - unit.begin, unit.end - unit.begin};
+#pragma unroll
+    for (int step = SLOT_LANES; step < 32; step *= 2) {
+        const index_t other_short = __shfl_xor_sync(FULL_WARP, found.shortest, step);
+        const index_t other_long = __shfl_xor_sync(FULL_WARP, found.longest, step);
+        found.shortest = other_short < found.shortest ? other_short : found.shortest;
+        found.longest = other_long > found.longest ? other_long : found.longest;
+    }
+    return found;
+}
+
+template <class Fetch>
+__device__ inline void fetch_ids(
+    const Unit& unit,
+    index_t position,
+    Fetch fetch,
+    index_t (&ids)[U]) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        ids[u] = position + u * S < unit.end ? fetch(position + u * S) : 0;
+    }
+}
+
+// body(kind, live) for the group that comes after `done` edges.
+template <class Body>
+__device__ inline void take_group(const Lengths& lengths, index_t done, Body body) {
+    if (done + GROUP <= lengths.shortest) {
+        body(full_group{}, U);
+    } else {
+        const index_t left = (lengths.longest - done + S - 1) / S;
+        body(part_group{}, left < U ? static_cast<int>(left) : U);
+    }
+}
+
+// Walk the edges of a unit in groups, U of them per lane. fetch(position) reads the id that
 // leads to the operand (a column, an edge id); it is issued one group ahead. Reading ahead across rows
 // was slower: the registers it takes cost more than the wait it saves. So was a bounded grid that
 // strides over the rows: its blocks drift apart, and with them what they share in L2.
@@ -94,36 +137,14 @@ struct part_group {
 // u >= live exist in no slot of the warp. In a full_group every edge exists.
 template <class Fetch, class Body>
 __device__ inline void for_each_group(const Unit& unit, const Lane& me, Fetch fetch, Body body) {
-    constexpr int GROUP = S * U;
-    const index_t length = unit.end - unit.begin;
-    index_t shortest = length;
-    index_t longest = length;
-#pragma unroll
-    for (int step = SLOT_LANES; step < 32; step *= 2) {
-        const index_t other_short = __shfl_xor_sync(FULL_WARP, shortest, step);
-        const index_t other_long = __shfl_xor_sync(FULL_WARP, longest, step);
-        shortest = other_short < shortest ? other_short : shortest;
-        longest = other_long > longest ? other_long : longest;
-    }
-    index_t ids[U];
+    const Lengths lengths = lengths_in_warp(unit);
     index_t position = unit.begin + me.edge_slot;
-#pragma unroll
-    for (int u = 0; u < U; ++u) {
-        ids[u] = position + u * S < unit.end ? fetch(position + u * S) : 0;
-    }
-    for (index_t done = 0; done < longest; done += GROUP) {
+    index_t ids[U];
+    fetch_ids(unit, position, fetch, ids);
+    for (index_t done = 0; done < lengths.longest; done += GROUP) {
         index_t next[U];
-#pragma unroll
-        for (int u = 0; u < U; ++u) {
-            const index_t ahead = position + GROUP + u * S;
-            next[u] = ahead < unit.end ? fetch(ahead) : 0;
-        }
-        if (done + GROUP <= shortest) {
-            body(full_group{}, ids, position, U);
-        } else {
-            const index_t left = (longest - done + S - 1) / S;
-            body(part_group{}, ids, position, left < U ? static_cast<int>(left) : U);
-        }
+        fetch_ids(unit, position + GROUP, fetch, next);
+        take_group(lengths, done, [&](auto kind, int live) { body(kind, ids, position, live); });
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             ids[u] = next[u];
@@ -132,18 +153,57 @@ __device__ inline void for_each_group(const Unit& unit, const Lane& me, Fetch fe
     }
 }
 
-// The rows of a group's U edges, all loads issued before any is used.
+// The rows of a group's U edges.
+struct Gathered {
+    packet_t rows[U][K];
+};
+
+// All loads are issued before any is used.
 template <bool FULL>
-__device__ inline void load_group(
+__device__ inline Gathered gather(
     const scalar_t* __restrict__ array,
     const index_t (&cols)[U],
     const Lane& me,
     const Unit& unit,
-    index_t position,
-    packet_t (&rows)[U][K]) {
+    index_t position) {
+    Gathered gathered;
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-        load_row(array, cols[u], me, FULL || position + u * S < unit.end, rows[u]);
+        load_row(array, cols[u], me, FULL || position + u * S < unit.end, gathered.rows[u]);
+    }
+    return gathered;
+}
+
+// Walk the edges of a unit as for_each_group does, with what load(kind, ids, position) gathers for a group
+// in place of its ids. AHEAD issues a group's loads before the work on the one before, so that one
+// hides the other, for twice the registers of what is loaded.
+template <class Fetch, class Load, class Body>
+__device__ inline void for_each_gathered(
+    const Unit& unit,
+    const Lane& me,
+    Fetch fetch,
+    Load load,
+    Body body) {
+    if constexpr (AHEAD) {
+        const Lengths lengths = lengths_in_warp(unit);
+        index_t position = unit.begin + me.edge_slot;
+        index_t ids[U];
+        fetch_ids(unit, position, fetch, ids);
+        auto gathered = load(part_group{}, ids, position);
+        fetch_ids(unit, position + GROUP, fetch, ids);
+        for (index_t done = 0; done < lengths.longest; done += GROUP) {
+            const auto next = load(part_group{}, ids, position + GROUP);
+            fetch_ids(unit, position + 2 * GROUP, fetch, ids);
+            take_group(
+                lengths, done, [&](auto kind, int live) { body(kind, gathered, position, live); });
+            gathered = next;
+            position += GROUP;
+        }
+    } else {
+        for_each_group(
+            unit, me, fetch, [&](auto kind, const index_t(&ids)[U], index_t position, int live) {
+                body(kind, load(kind, ids, position), position, live);
+            });
     }
 }
 

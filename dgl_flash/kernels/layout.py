@@ -40,6 +40,9 @@ class Layout:
         Warps a block (``WARPS``).
     min_blocks : int
         Blocks a multiprocessor must hold, which bounds the registers (``MIN_BLOCKS``).
+    ahead : bool
+        Whether the rows of a group of edges are loaded while it works on the group before, in
+        kernels that can (``AHEAD``).
     """
 
     vector: int
@@ -53,6 +56,7 @@ class Layout:
     loops: int = 1
     warps: int = 4
     min_blocks: int = 1
+    ahead: bool = False
 
     def constants(self, num_heads: int, head_dim: int) -> tuple[tuple[str, int], ...]:
         """Names and values for the prelude of a kernel on (N, H, D) rows."""
@@ -70,6 +74,7 @@ class Layout:
             ("LOOPS", self.loops),
             ("WARPS", self.warps),
             ("MIN_BLOCKS", self.min_blocks),
+            ("AHEAD", int(self.ahead)),
         )
 
     @property
@@ -106,6 +111,7 @@ def make_layout(
     loops: bool = False,
     warps: int = 4,
     min_blocks: int = 1,
+    ahead: bool = False,
 ) -> Layout:
     """Fit a layout to (N, H, D) rows.
 
@@ -128,6 +134,8 @@ def make_layout(
         Whether the kernel can walk a wide head slice by slice.
     warps, min_blocks : int
         Block shape.
+    ahead : bool
+        Whether to load a group of edges ahead.
 
     Returns
     -------
@@ -164,6 +172,7 @@ def make_layout(
         loops=walked,
         warps=warps,
         min_blocks=min_blocks,
+        ahead=ahead,
     )
 
 

@@ -4,10 +4,12 @@ The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
 
 - On skewed graphs a warp should walk one row at a time; two at a time pay only where all rows are
   short and alike (road networks, molecules), and cost a factor of two elsewhere.
-- One vector a lane beats two or more in all but those: registers, hence warps in flight, matter
-  more than the shuffles saved. Wider rows are therefore shared out over blocks along y.
-- Capping the registers at 64 or 80 a thread pays, as long as what a lane keeps and has in flight
-  fits below the cap; what does not fit is kept slower in local memory than by fewer warps.
+- 4 elements a lane beat 8 or more in all but those and very long rows: registers, hence warps in
+  flight, matter more than the shuffles saved. Wider rows are therefore shared out over blocks
+  along y. For 16-bit numbers this means loads of 8 bytes.
+- Capping the registers at 64 or 80 a thread pays as long as nothing spills.
+- Loading a group's rows before the work on the one before pays where it costs few of the warps: in
+  the pass by destination, and in the forward on 16-bit numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dgl_flash.kernels.layout import VECTOR_BYTES, WARP, Layout, ceil_power, mak
 SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
 EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
 LONG_ROWS = 20  # mean degree from which larger blocks pay in the forward
-HEAVY_ROWS = 200  # mean degree from which wide loads beat more warps for 16-bit numbers
+HEAVY_ROWS = 200  # mean degree from which 8 elements a lane beat more warps
 MOST_UNROLLED = 8  # 32-bit accumulators a lane up to which more than two edges are in flight
 REGISTERS = 65_536  # of a multiprocessor, on every card since compute capability 3.5
 OVERHEAD = 26  # registers a lane for addresses, ids and scores
@@ -29,7 +31,7 @@ MOST_SLICES = 2**12
 
 @dataclass(frozen=True)
 class Pass:
-    """What a pass holds, and the block shape that suits it on irregular rows.
+    """What a pass holds, and the block shape that suits it.
 
     Attributes
     ----------
@@ -42,7 +44,9 @@ class Pass:
     warps, blocks : int
         Warps a block, blocks a multiprocessor.
     half_bytes : int
-        Bytes of a load of 16-bit numbers: they unfold to twice that in registers.
+        Bytes of a load of 16-bit numbers.
+    ahead : bool
+        Whether a group's rows are loaded before the work on the group before.
     """
 
     kept: int
@@ -51,15 +55,25 @@ class Pass:
     warps: int
     blocks: int
     half_bytes: int = 16
+    ahead: bool = False
 
 
 GATV2 = {
     "forward": Pass(kept=3, gathered=1, in_flight=4, warps=2, blocks=16),
-    "backward_dst": Pass(kept=6, gathered=1, in_flight=4, warps=2, blocks=12),
-    "backward_src": Pass(kept=5, gathered=2, in_flight=2, warps=2, blocks=14, half_bytes=8),
+    "backward_dst": Pass(kept=6, gathered=1, in_flight=4, warps=2, blocks=10, ahead=True),
+    "backward_src": Pass(kept=5, gathered=2, in_flight=2, warps=2, blocks=14),
 }
-# A load of 8 bytes leaves registers for 16 blocks, where one of 16 would not for 12.
-GATV2_HALF_DST = Pass(kept=6, gathered=1, in_flight=4, warps=2, blocks=16, half_bytes=8)
+GATV2_HALF = {
+    "forward": replace(GATV2["forward"], blocks=14, half_bytes=8, ahead=True),
+    "backward_dst": replace(GATV2["backward_dst"], in_flight=2, blocks=14, half_bytes=8),
+    "backward_src": replace(GATV2["backward_src"], half_bytes=8),
+}
+# With 8 elements a lane.
+GATV2_WIDE = {
+    "forward": Pass(kept=3, gathered=1, in_flight=2, warps=2, blocks=14),
+    "backward_dst": Pass(kept=6, gathered=1, in_flight=2, warps=2, blocks=8, ahead=True),
+    "backward_src": Pass(kept=5, gathered=2, in_flight=2, warps=2, blocks=8),
+}
 SPMM = Pass(kept=1, gathered=1, in_flight=8, warps=4, blocks=8)
 SDDMM = Pass(kept=1, gathered=1, in_flight=4, warps=4, blocks=1)
 
@@ -119,21 +133,21 @@ def _fit(
             vector_bytes=work.half_bytes if itemsize == 2 else VECTOR_BYTES,
             warps=work.warps,
             min_blocks=min_blocks,
+            ahead=work.ahead,
             max_slices=max_slices,
             loops=loops,
         )
 
     shape = fit(1, 1)
-    elements = shape.vectors * shape.vector
-    owned = elements * (2 if itemsize == 8 else 1)
+    words = shape.vectors * shape.vector * (2 if itemsize == 8 else 1)
+    arriving = work.gathered * (2 if work.ahead else 1)
     room = REGISTERS // (work.warps * WARP * work.blocks) - OVERHEAD
 
     def fits(unroll: int) -> bool:
-        arriving = unroll * work.gathered * elements * itemsize // 4
-        return work.kept * owned + arriving <= room
+        return (work.kept + unroll * arriving) * words <= room
 
     unroll = max(work.in_flight // shape.edge_slots, 2)
-    if owned > MOST_UNROLLED or not fits(unroll):
+    if words > MOST_UNROLLED or not fits(unroll):
         unroll = 2
     return fit(unroll, work.blocks if fits(unroll) else 1)
 
@@ -157,17 +171,16 @@ def gatv2_layout(
     Layout
         Compile-time shape.
     """
-    work = GATV2[direction]
-    if has_short_even_rows(adjacency):
-        work = replace(work, in_flight=2, blocks=12, half_bytes=VECTOR_BYTES)
-        vectors = 2 if itemsize == 4 else 1
-        return _fit(num_heads, head_dim, itemsize, work, vectors=vectors, row_slots=2)
+    even = has_short_even_rows(adjacency)
     mean = mean_degree(adjacency)
-    if itemsize == 2 and mean >= HEAVY_ROWS:
-        work = replace(work, half_bytes=VECTOR_BYTES)
-    elif itemsize == 2 and direction == "backward_dst":
-        work = GATV2_HALF_DST
-    elif itemsize > 2 and direction == "forward" and mean >= LONG_ROWS:
+    if even or mean >= HEAVY_ROWS:
+        vectors = 2 if itemsize == 4 else 1
+        work = GATV2_WIDE[direction]
+        return _fit(
+            num_heads, head_dim, itemsize, work, vectors=vectors, row_slots=2 if even else 1
+        )
+    work = (GATV2_HALF if itemsize == 2 else GATV2)[direction]
+    if itemsize > 2 and direction == "forward" and mean >= LONG_ROWS:
         work = replace(work, warps=4, blocks=8)
     return _fit(num_heads, head_dim, itemsize, work)
 

@@ -74,8 +74,8 @@ def _backward(
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """Gradients of feat_src (if it or attn is wanted), feat_dst and attn (if wanted).
 
-    The pass by destination leaves (lse, delta) of each row and head for the pass by source. Both
-    leave shares of the gradient of attn, one a block.
+    The pass by destination leaves two numbers a row and head for the pass by source. Both leave
+    shares of the gradient of attn, one a block.
     """
     num_heads, head_dim = attn.shape
     dtype, device = feat_src.dtype, feat_src.device
@@ -110,7 +110,7 @@ def _backward(
     by_dst.merge(
         "merge_gatv2_dst",
         dtype,
-        inputs=(feat_dst, attn, lse, negative_slope, part_sums, part_totals),
+        inputs=(feat_dst, attn, negative_slope, part_sums, part_totals),
         outputs=(grad_dst, row_state, part_attn + by_dst.grid[0] * share_bytes),
     )
     if by_src is None:
@@ -119,7 +119,7 @@ def _backward(
         by_dst.merge_shares(lse.dtype, part_attn, dst_shares, part_attn)
     grad_src = empty((struct.num_src, num_heads, head_dim), dtype, device)
     by_src(
-        (*operands, row_state, negative_slope),
+        (*operands, lse, row_state, negative_slope),
         (grad_src, part_sums, part_attn + kept * share_bytes),
     )
     by_src.merge("merge_sum", dtype, inputs=(part_sums,), outputs=(grad_src,))

@@ -22,7 +22,9 @@ MERGE_THREADS = 256
 SHARE_COLUMNS = 8
 SHARE_THREADS = 1024
 MOST_ROWS_PER_SLOT = 4
-MOST_ROWS_PER_SHARE = 8  # per slot of a kernel whose blocks each write a share of a sum
+# Where each block writes a share of a sum, fewer blocks take less memory; where rows are loaded
+# ahead, a block takes longer to get going.
+MOST_ROWS_PER_LASTING_SLOT = 8
 BLOCKS_PER_PROCESSOR = 16  # blocks wanted before a slot takes more than one row
 
 
@@ -246,7 +248,8 @@ class RowKernel:
         count = processors(device_index)
         plan = adjacency.plan(choose_chunk(adjacency.num_edges, count))
         slots = layout.slots_per_block
-        most = MOST_ROWS_PER_SHARE if self.shares else MOST_ROWS_PER_SLOT
+        lasting = self.shares or layout.ahead
+        most = MOST_ROWS_PER_LASTING_SLOT if lasting else MOST_ROWS_PER_SLOT
         rows_per_slot = choose_rows_per_slot(adjacency.num_rows, slots, count, most)
         num_chunks = 0 if plan is None else plan.num_chunks
         blocks = -(-num_chunks // slots)

@@ -91,11 +91,22 @@ def test_registers_are_capped_only_where_they_suffice():
     assert choose.gatv2_layout("forward", WEB, 1, 512, 8).min_blocks == 1
 
 
-def test_halves_are_loaded_so_that_they_leave_room_in_the_backward():
-    assert choose.gatv2_layout("forward", WEB, 2, 64, 2).vector == 8
-    for direction in ("backward_dst", "backward_src"):
-        assert choose.gatv2_layout(direction, WEB, 2, 64, 2).vector == 4
-        assert choose.gatv2_layout(direction, WEB, 2, 64, 2).min_blocks >= 14
+def test_a_lane_owns_more_of_even_and_of_very_long_rows():
+    heavy = Facts(10_000, 5_000_000, 600)
+    for direction in DIRECTIONS:
+        for itemsize in (2, 4):
+            for facts, owned in ((ROAD, 8), (WEB, 4), (heavy, 8)):
+                layout = choose.gatv2_layout(direction, facts, 2, 64, itemsize)
+                assert layout.vectors * layout.vector == owned
+
+
+def test_rows_are_loaded_ahead_in_the_pass_by_destination():
+    for itemsize in (2, 4, 8):
+        assert choose.gatv2_layout("backward_dst", WEB, 2, 64, itemsize).ahead
+        assert not choose.gatv2_layout("backward_src", WEB, 2, 64, itemsize).ahead
+    assert choose.gatv2_layout("forward", WEB, 2, 64, 2).ahead
+    assert not choose.gatv2_layout("forward", WEB, 2, 64, 4).ahead
+    assert not choose.spmm_layout(WEB, 1, 256, 4).ahead
 
 
 def test_a_small_graph_is_one_launch():
