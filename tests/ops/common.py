@@ -21,6 +21,10 @@ HEADS = (1, 3, 8)
 every_graph = pytest.mark.parametrize("name", sorted(zoo()))
 small_graph = pytest.mark.parametrize("name", sorted(small_zoo()))
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
+every_half = pytest.mark.parametrize("dtype", DTYPES[2:], ids=lambda dtype: str(dtype)[6:])
+every_kind_of_row = pytest.mark.parametrize(
+    "name", ["block", "bipartite_up", "empty", "hub", "isolated_rows", "multi_edges"]
+)
 every_idtype = pytest.mark.parametrize("idtype", (torch.int32, torch.int64), ids=("int32", "int64"))
 
 

@@ -14,7 +14,9 @@ from tests.ops.common import (
     draw,
     every_dtype,
     every_graph,
+    every_half,
     every_idtype,
+    every_kind_of_row,
     every_layout,
     every_shape,
     every_tail,
@@ -43,6 +45,15 @@ def test_every_graph(name, idtype, device):
     check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
 
 
+@every_half
+@every_kind_of_row
+@pytest.mark.parametrize("head_dim", [7, 64])
+def test_every_kind_of_row_in_16_bits(name, dtype, head_dim, device):
+    graph = zoo()[name](torch.int64)
+    given = inputs(graph, 2, head_dim, dtype, device)
+    check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
+
+
 @every_shape
 def test_every_shape(num_heads, head_dim, dtype, device):
     graph = skewed_graph()
@@ -68,7 +79,7 @@ def with_attention(op):
 
 
 @every_dtype
-@pytest.mark.parametrize("name", ["block", "empty", "isolated_rows", "multi_edges"])
+@every_kind_of_row
 def test_the_attention_of_every_kind_of_row(name, dtype, device, recwarn):
     graph = zoo()[name](torch.int64)
     given = inputs(graph, 3, 7, dtype, device)

@@ -13,7 +13,9 @@ from tests.ops.common import (
     draw,
     every_dtype,
     every_graph,
+    every_half,
     every_idtype,
+    every_kind_of_row,
     every_shape,
     on,
     skewed_graph,
@@ -44,6 +46,20 @@ def test_every_graph(name, idtype, reduce, device):
         "edge_weight": draw(struct.num_edges, 2, seed=2, **kind),
     }
     run_both(graph, device, given, reduce=reduce)
+
+
+@every_half
+@every_kind_of_row
+@pytest.mark.parametrize("width", [7, 64])
+def test_every_kind_of_row_in_16_bits(name, dtype, width, device):
+    graph = zoo()[name](torch.int64)
+    struct = on(device, graph)
+    kind = {"dtype": dtype, "device": device}
+    given = {
+        "feat": draw(struct.num_src, 2, width, seed=1, **kind),
+        "edge_weight": draw(struct.num_edges, 2, seed=2, **kind),
+    }
+    run_both(graph, device, given)
 
 
 @every_shape
