@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CAN_TRACE = hasattr(torch.library, "custom_op")  # torch 2.4; before, an op breaks the graph
 # The compiler's CUDA graphs replay on copies of their inputs, by which no structure is found: the
-# ops run between them.
+# ops stay outside. The tag came with torch 2.8.
 OUTSIDE_CUDA_GRAPHS: dict[str, Any] = (
     {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
 )
