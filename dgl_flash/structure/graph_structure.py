@@ -39,6 +39,7 @@ class _Edges:
         "device",
         "empty_rows",
         "fence",
+        "looped",
         "scales",
     )
 
@@ -46,6 +47,7 @@ class _Edges:
         self.adjacencies = adjacencies
         self.coo: tuple[Tensor, Tensor] | None = None
         self.copies: dict[torch.device, _Edges] = {}
+        self.looped: GraphStructure | None = None  # with one self-loop at each node
         self.counts: dict[int, Tensor] = {}
         self.scales: dict[tuple[int, float, torch.dtype], Tensor] = {}
         self.device = self.known()[1].device
