@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dgl_flash import ops
 from dgl_flash.errors import dgl_error
-from dgl_flash.nn.common import expand_as_pair, read_graph
+from dgl_flash.nn.common import degree_scale, expand_as_pair, read_graph
 from dgl_flash.structure import GraphStructure
 
 
@@ -36,7 +36,7 @@ class EdgeWeightNorm(nn.Module):
     Networks", ICLR 2017, https://arxiv.org/abs/1609.02907, with weights instead of ones.
 
     **Fused path.** The sums are ``dgl_flash.ops.spmm`` of one column, the products over the edges
-    ``dgl_flash.ops.u_dot_v``; see there.
+    ``dgl_flash.ops.u_mul_v``; see there.
     """
 
     def __init__(self, norm: str = "both", eps: float = 0.0) -> None:
@@ -85,8 +85,7 @@ class EdgeWeightNorm(nn.Module):
             scale_src, scale_dst = out_weight**-0.5, in_weight**-0.5
         else:
             scale_src, scale_dst = ones_src, 1.0 / in_weight
-        scale = ops.u_dot_v(struct, scale_src.unsqueeze(-1), scale_dst.unsqueeze(-1))
-        return edge_weight * scale.squeeze(-1)
+        return edge_weight * ops.u_mul_v(struct, scale_src, scale_dst).squeeze(-1)
 
 
 class GraphConv(nn.Module):
@@ -245,8 +244,8 @@ class GraphConv(nn.Module):
             struct,
             feat_src,
             _align(edge_weight, feat_src),
-            src_scale=self._scale(struct, "src", feat_src.dtype),
-            dst_scale=self._scale(struct, "dst", feat_src.dtype),
+            src_scale=self._scale(struct, "src", feat_src),
+            dst_scale=self._scale(struct, "dst", feat_src),
         )
         if weight is not None and not project_first:
             out = torch.matmul(out, weight)
@@ -256,12 +255,10 @@ class GraphConv(nn.Module):
             out = self._activation(out)
         return out
 
-    def _scale(self, struct: GraphStructure, side: str, dtype: torch.dtype) -> Tensor | None:
+    def _scale(self, struct: GraphStructure, side: str, feat: Tensor) -> Tensor | None:
         if self._norm not in ("both", {"src": "left", "dst": "right"}[side]):
             return None
-        # A half type would round the factor, although the sum is made in float32.
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        return struct.degree_scale(side, -0.5 if self._norm == "both" else -1, wide)
+        return degree_scale(struct, side, -0.5 if self._norm == "both" else -1, feat)
 
     def extra_repr(self) -> str:
         """Return the description that printing the module shows."""
