@@ -1,0 +1,150 @@
+"""The weighted sum over in-edges."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dgl_flash.cpu.chunks import row_chunks
+from dgl_flash.reference.rows import accumulation_dtype
+
+if TYPE_CHECKING:
+    from dgl_flash.structure import Adjacency, GraphStructure
+
+LONG_ROW = 4096  # edges
+PIECE = 512
+
+
+def sum_rows(
+    struct: GraphStructure,
+    feat: Tensor,
+    weight: Tensor | None,
+    *,
+    src_scale: Tensor | None = None,
+    dst_scale: Tensor | None = None,
+    mean: bool = False,
+    on_edges: bool = False,
+) -> Tensor:
+    r"""Sum the rows of the sources, or of the edges, over the in-edges of each destination.
+
+    .. math::
+        out_{v,h,d} = b_v \sum_{e = (u \to v)} a_u \, w_{e,h} \, x_{u,h,d}
+
+    Parameters
+    ----------
+    struct : GraphStructure
+        The graph.
+    feat : Tensor
+        (N_src, \*), or (E, \*) in edge-id order.
+    weight : Tensor or None
+        (E,), (E, H) for the H parts of a row, or (E, F) for each of its F numbers.
+    src_scale, dst_scale : Tensor or None
+        :math:`a` and :math:`b`.
+    mean : bool
+        Divide by the number of in-edges.
+    on_edges : bool
+        Whether the rows are those of the edges.
+
+    Returns
+    -------
+    Tensor
+        (N_dst, \*), dtype of ``feat``.
+    """
+    adj = struct.in_adj
+    shape = (struct.num_dst, *feat.shape[1:])
+    width = math.prod(feat.shape[1:])
+    if adj.num_edges == 0 or math.prod(shape) == 0:
+        return feat.new_zeros(shape)
+    # The sum over a hub's rows of one number would lose digits, and costs nothing to make exact.
+    dtype = torch.float64 if width == 1 else accumulation_dtype(feat.dtype)
+    rows = feat.reshape(-1, width).to(dtype)
+    if src_scale is not None:
+        rows = rows * src_scale.to(dtype).unsqueeze(1)
+    if weight is not None:
+        weight = weight.reshape(adj.num_edges, -1).to(dtype)
+    if weight is not None and weight.shape[1] == width > 1:
+        out = _by_elements(adj, rows, weight, on_edges)
+    else:
+        out = _by_heads(adj, rows, weight, on_edges)
+    if mean:
+        out /= struct.in_degrees().clamp(min=1).to(dtype).unsqueeze(1)
+    if dst_scale is not None:
+        out *= dst_scale.to(dtype).unsqueeze(1)
+    return out.reshape(shape).to(feat.dtype)
+
+
+def _positions(adj: Adjacency) -> Tensor:
+    """Edge id of each position."""
+    if adj.eids is not None:
+        return adj.eids
+    return torch.arange(adj.num_edges, dtype=adj.index_dtype)
+
+
+def _by_heads(adj: Adjacency, rows: Tensor, weight: Tensor | None, on_edges: bool) -> Tensor:
+    columns = _positions(adj) if on_edges else adj.indices
+    product = _bags if rows.dtype == torch.float32 else _csr_product
+    if weight is None:
+        return product(adj, columns, rows, None)
+    if adj.eids is not None:
+        weight = weight.index_select(0, adj.eids)
+    if weight.shape[1] == 1:
+        return product(adj, columns, rows, weight[:, 0].contiguous())
+    by_head = rows.reshape(rows.shape[0], weight.shape[1], -1)
+    sums = [
+        product(adj, columns, by_head[:, head].contiguous(), weight[:, head].contiguous())
+        for head in range(weight.shape[1])
+    ]
+    return torch.stack(sums, dim=1).flatten(1)
+
+
+def _bags(adj: Adjacency, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
+    """Torch's fast float32 kernel for the purpose, which adds a row up from front to back.
+
+    Where that would lose digits, in rows of thousands of edges, their pieces are added up again.
+    """
+    out = _bag_sums(columns, rows, adj.indptr, weight)
+    if adj.max_degree > LONG_ROW:
+        for row in (adj.degrees() > LONG_ROW).nonzero().flatten().tolist():
+            at = slice(int(adj.indptr[row]), int(adj.indptr[row + 1]))
+            length = at.stop - at.start
+            cuts = torch.arange(0, length + PIECE, PIECE, dtype=columns.dtype).clamp(max=length)
+            factors = None if weight is None else weight[at]
+            out[row] = _bag_sums(columns[at], rows, cuts, factors).sum(dim=0)
+    return out
+
+
+def _bag_sums(columns: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None) -> Tensor:
+    return F.embedding_bag(
+        columns, rows, offsets, mode="sum", include_last_offset=True, per_sample_weights=weight
+    )
+
+
+def _csr_product(adj: Adjacency, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
+    values = rows.new_ones(adj.num_edges) if weight is None else weight
+    size = (adj.num_rows, rows.shape[0])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        matrix = torch.sparse_csr_tensor(adj.indptr, columns, values, size, check_invariants=False)
+    return matrix @ rows
+
+
+def _by_elements(adj: Adjacency, rows: Tensor, weight: Tensor, on_edges: bool) -> Tensor:
+    """Products of a chunk of edges at a time, then their sums."""
+    eids = _positions(adj)
+    columns = eids if on_edges else adj.indices
+    out = rows.new_empty((adj.num_rows, rows.shape[1]))
+    for at, positions in row_chunks(adj.indptr, rows.shape[1], rows.element_size()):
+        terms = rows.index_select(0, columns[positions])
+        terms *= weight.index_select(0, eids[positions])
+        offsets = adj.indptr[at.start : at.stop + 1] - positions.start
+        if terms.dtype == torch.float32:
+            order = torch.arange(terms.shape[0], dtype=offsets.dtype)
+            out[at] = _bag_sums(order, terms, offsets, None)
+        else:
+            out[at] = torch.segment_reduce(terms, "sum", offsets=offsets.long(), unsafe=True)
+    return out
