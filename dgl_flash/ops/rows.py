@@ -28,7 +28,7 @@ MOST_ROWS_PER_SLOT = 4
 MOST_ROWS_PER_LASTING_SLOT = 8
 BLOCKS_PER_PROCESSOR = 16  # blocks wanted before a slot takes more than one row
 # Flags that change what is read an edge: layouts are tuned for each of their values.
-TUNED_FLAGS = ("EDGE_ROWS", "WEIGHT")
+TUNED_FLAGS = ("EDGE_ROWS", "SRC_SCALE", "WEIGHT")
 
 
 @functools.cache
