@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from dgl_flash.cpu.chunks import edge_chunks
+from dgl_flash.cpu.chunks import edge_chunks, gather_rows
 from dgl_flash.reference.rows import accumulation_dtype, per_row
 
 if TYPE_CHECKING:
@@ -71,12 +72,15 @@ def edge_map(
         if src_scale is not None:
             other = other * src_scale.to(dtype).unsqueeze(1)
     src, dst = struct.edges()
+    by_edge = out.view(-1, width)
+    in_place = kept.dtype == out.dtype
     for at in edge_chunks(struct.num_edges, width, kept.element_size()):
-        rows = kept.index_select(0, dst[at])
+        rows = torch.index_select(kept, 0, dst[at], out=by_edge[at] if in_place else None)
         if other is not None:
-            second = other[at] if on_edges else other.index_select(0, src[at])
+            second = other[at] if on_edges else gather_rows(other, src[at])
             by_part = rows.view(rows.shape[0], second.shape[1], -1)
             combine = by_part.add_ if op == "add" else by_part.mul_
             combine(second.unsqueeze(-1))
-        out[at] = rows.view(-1, *shape[1:])
+        if not in_place:
+            by_edge[at] = rows
     return out

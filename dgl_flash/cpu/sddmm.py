@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from dgl_flash.cpu.chunks import edge_chunks
+from dgl_flash.cpu.csr import csr_matrix, quietly
 from dgl_flash.cpu.edge_map import scaled
 from dgl_flash.reference.rows import accumulation_dtype
 
@@ -74,10 +74,7 @@ def dot_rows(
 
 def _sampled_product(adj: Adjacency, rows: Tensor, columns: Tensor) -> Tensor:
     """The entries of ``rows @ columns.T`` where there are edges, in the order of the positions."""
-    size = (adj.num_rows, adj.num_cols)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        where = torch.sparse_csr_tensor(
-            adj.indptr, adj.indices, rows.new_zeros(adj.num_edges), size, check_invariants=False
-        )
-    return torch.sparse.sampled_addmm(where, rows, columns.t(), beta=0.0).values()
+    zeros = rows.new_zeros(adj.num_edges)
+    with quietly():
+        where = csr_matrix(adj.indptr, adj.indices, zeros, adj.num_cols)
+        return torch.sparse.sampled_addmm(where, rows, columns.t(), beta=0.0).values()

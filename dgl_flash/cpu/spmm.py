@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from dgl_flash.cpu.chunks import row_chunks
+from dgl_flash.cpu.bags import bags, sum_bags
+from dgl_flash.cpu.chunks import gather_rows, row_pieces
+from dgl_flash.cpu.csr import csr_matrix, quietly
 from dgl_flash.reference.rows import accumulation_dtype
 
 if TYPE_CHECKING:
     from dgl_flash.structure import Adjacency, GraphStructure
-
-LONG_ROW = 4096  # edges
-PIECE = 512
 
 
 def sum_rows(
@@ -87,64 +84,62 @@ def _positions(adj: Adjacency) -> Tensor:
 
 def _by_heads(adj: Adjacency, rows: Tensor, weight: Tensor | None, on_edges: bool) -> Tensor:
     columns = _positions(adj) if on_edges else adj.indices
-    product = _bags if rows.dtype == torch.float32 else _csr_product
     if weight is None:
-        return product(adj, columns, rows, None)
+        return _sums(adj, columns, rows, None)
     if adj.eids is not None:
         weight = weight.index_select(0, adj.eids)
     if weight.shape[1] == 1:
-        return product(adj, columns, rows, weight[:, 0].contiguous())
+        return _sums(adj, columns, rows, weight[:, 0].contiguous())
     by_head = rows.reshape(rows.shape[0], weight.shape[1], -1)
     sums = [
-        product(adj, columns, by_head[:, head].contiguous(), weight[:, head].contiguous())
+        _sums(adj, columns, by_head[:, head].contiguous(), weight[:, head].contiguous())
         for head in range(weight.shape[1])
     ]
     return torch.stack(sums, dim=1).flatten(1)
 
 
-def _bags(adj: Adjacency, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
-    """Torch's fast float32 kernel for the purpose, which adds a row up from front to back.
+def _sums(adj: Adjacency, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
+    """Sums over the adjacency's rows.
 
-    Where that would lose digits, in rows of thousands of edges, their pieces are added up again.
+    Where adding from front to back would lose digits, in float32 and thousands of edges, the sums
+    of pieces are added up.
     """
-    out = _bag_sums(columns, rows, adj.indptr, weight)
-    if adj.max_degree > LONG_ROW:
+    out = _add_up(adj.indptr, columns, rows, weight)
+    if rows.dtype == torch.float32 and adj.max_degree > LONG_ROW:
         for row in (adj.degrees() > LONG_ROW).nonzero().flatten().tolist():
             at = slice(int(adj.indptr[row]), int(adj.indptr[row + 1]))
             length = at.stop - at.start
             cuts = torch.arange(0, length + PIECE, PIECE, dtype=columns.dtype).clamp(max=length)
             factors = None if weight is None else weight[at]
-            out[row] = _bag_sums(columns[at], rows, cuts, factors).sum(dim=0)
+            out[row] = _add_up(cuts, columns[at], rows, factors).sum(dim=0)
     return out
 
 
-def _bag_sums(columns: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None) -> Tensor:
-    return F.embedding_bag(
-        columns, rows, offsets, mode="sum", include_last_offset=True, per_sample_weights=weight
-    )
-
-
-def _csr_product(adj: Adjacency, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
-    values = rows.new_ones(adj.num_edges) if weight is None else weight
-    size = (adj.num_rows, rows.shape[0])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        matrix = torch.sparse_csr_tensor(adj.indptr, columns, values, size, check_invariants=False)
-    return matrix @ rows
+def _add_up(indptr: Tensor, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
+    """Sum rows by the fastest of torch's kernels for the purpose."""
+    if rows.dtype == torch.float32:
+        return F.embedding_bag(
+            columns, rows, indptr, mode="sum", include_last_offset=True, per_sample_weights=weight
+        )
+    values = rows.new_ones(columns.numel()) if weight is None else weight
+    with quietly():
+        matrix = csr_matrix(indptr, columns, values, rows.shape[0])
+        if rows.shape[1] < WIDE:
+            return matrix @ rows
+        return torch.sparse.mm(matrix, rows, "sum")
 
 
 def _by_elements(adj: Adjacency, rows: Tensor, weight: Tensor, on_edges: bool) -> Tensor:
-    """Products of a chunk of edges at a time, then their sums."""
-    eids = _positions(adj)
-    columns = eids if on_edges else adj.indices
-    out = rows.new_empty((adj.num_rows, rows.shape[1]))
-    for at, positions in row_chunks(adj.indptr, rows.shape[1], rows.element_size()):
-        terms = rows.index_select(0, columns[positions])
-        terms *= weight.index_select(0, eids[positions])
-        offsets = adj.indptr[at.start : at.stop + 1] - positions.start
-        if terms.dtype == torch.float32:
-            order = torch.arange(terms.shape[0], dtype=offsets.dtype)
-            out[at] = _bag_sums(order, terms, offsets, None)
-        else:
-            out[at] = torch.segment_reduce(terms, "sum", offsets=offsets.long(), unsafe=True)
+    """Products of a piece of the edges at a time, then their sums."""
+    columns = adj.eids if on_edges else adj.indices
+    out = rows.new_zeros((adj.num_rows, rows.shape[1]))
+    for positions, at, offsets in row_pieces(adj.indptr, rows.shape[1], rows.element_size()):
+        terms = _take(rows, columns, positions) * _take(weight, adj.eids, positions)
+        order = torch.arange(terms.shape[0], dtype=offsets.dtype)
+        out[at] += _add_up(offsets, order, terms, None)
     return out
+
+
+def _take(rows: Tensor, ids: Tensor | None, positions: slice) -> Tensor:
+    """Rows of the edges at some positions; ``ids`` is None where they lie in that order."""
+    return rows[positions] if ids is None else gather_rows(rows, ids[positions])
