@@ -243,10 +243,14 @@ class GraphStructure:
 
     def in_degrees(self) -> Tensor:
         """In-edges of each destination: shape ``(num_dst,)``, index dtype."""
+        if traced.is_tracing():
+            return traced.in_degrees(self)
         return self._edges.degrees(self._dst_side)
 
     def out_degrees(self) -> Tensor:
         """Out-edges of each source: shape ``(num_src,)``, index dtype; builds no `out_adj`."""
+        if traced.is_tracing():
+            return traced.in_degrees(self.reverse())
         return self._edges.degrees(1 - self._dst_side)
 
     def degree_scale(self, side: str, exponent: float, dtype: torch.dtype) -> Tensor:

@@ -123,7 +123,9 @@ def assert_same(
         if name in parameters:
             # A sum over the whole graph: its rows are no results of their own.
             judged = [tensor.reshape(1, -1) for tensor in judged]
-        assert_accurate(*judged, what=name, ulps=ulps)
+        # One dot product an edge: where its terms cancel, the order of the sum shows.
+        allowed = 4 * ulps if name == "grad_edge_weight" else ulps
+        assert_accurate(*judged, what=name, ulps=allowed)
     return found
 
 

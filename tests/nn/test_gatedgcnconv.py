@@ -28,10 +28,11 @@ NO_BATCH = {"batch_norm": False}
 
 
 def normalised(*args, **kwargs):
-    """Layers whose A has a frozen bias, as normalisation removes it: its gradient is rounding."""
+    """Layers whose A and B have frozen biases: normalisation leaves rounding as their gradient."""
     layers = GATED(*args, **kwargs)
     for layer in layers:
         layer.A.bias.requires_grad_(False)
+        layer.B.bias.requires_grad_(False)
     return layers
 
 

@@ -49,12 +49,6 @@ every_aggregator = pytest.mark.parametrize("kind", AGGREGATORS)
 every_order = pytest.mark.parametrize("widths", [(7, 3), (3, 7), (4, 4)], ids=str)
 
 
-@pytest.fixture(autouse=True)
-def lstm_in_full_precision(monkeypatch):
-    """On a GPU cuDNN's LSTM multiplies in TF32 unless it is told not to."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-
-
 # Without edges DGL gives the gradient of a maximum to node 0: see the test of no edges below.
 @pytest.mark.parametrize(
     ("kind", "name"), sorted({*itertools.product(AGGREGATORS, zoo())} - {("pool", "empty")})

@@ -79,6 +79,8 @@ def test_one_graph_without_a_break_equals_the_eager_model(device, backend, kind)
 # A question to the values of a tensor, the grouping of edges by type, and torch's LSTM.
 BREAKING = {"EdgeWeightNorm", "GatedGraphConv", "RelGraphConv", "RelGraphConv basis", "TypedLinear"}
 BREAKING |= {"SAGEConv lstm"}
+# A maximum walks the rows of the graph in plain torch, which on a GPU asks for the current stream.
+BREAKING_ON_CUDA = {"GINConv max", "SAGEConv pool"}
 
 
 @every_layer
@@ -87,7 +89,8 @@ def test_every_layer_equals_itself(name, device):
     module = layer.make().to(device)
     inputs = to(layer.inputs(graph), device)
     results = []
-    for run in (module, torch.compile(module, backend="aot_eager", fullgraph=name not in BREAKING)):
+    breaking = BREAKING | (BREAKING_ON_CUDA if device.type == "cuda" else set())
+    for run in (module, torch.compile(module, backend="aot_eager", fullgraph=name not in breaking)):
         module.zero_grad()
         given = to(inputs, device, grad=True)
         outputs = layer.call(run, graph, given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -235,6 +236,13 @@ def _mean_with_self(
     return torch.addcmul(mean * (1 - share).to(mean.dtype), feat_dst, share.to(feat_dst.dtype))
 
 
+def _cudnn_up_to(num_steps: int) -> AbstractContextManager[Any]:
+    """Leave long sequences to torch's own LSTM: cuDNN refuses them."""
+    if num_steps < 2**16:
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=False)
+
+
 def _last_states(
     lstm: nn.LSTM, struct: GraphStructure, feat: Tensor, edge_weight: Tensor | None
 ) -> Tensor:
@@ -263,7 +271,8 @@ def _last_states(
             # A shorter sequence repeats its last row: its state is read before that.
             steps = torch.arange(min(high, longest), device=last.device)
             steps = torch.minimum(steps, last.unsqueeze(1))
-            hidden, _ = lstm(rows[row_ids[starts[batch].unsqueeze(1) + steps]])
+            with _cudnn_up_to(steps.shape[1]):
+                hidden, _ = lstm(rows[row_ids[starts[batch].unsqueeze(1) + steps]])
             nodes.append(batch)
             states.append(hidden[torch.arange(len(batch), device=last.device), last])
         low, high = high, 2 * high
