@@ -6,25 +6,154 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd import Function
 
 from dgl_flash.errors import dgl_error
 from dgl_flash.ops import check
-from dgl_flash.ops.spmm import spmm
-from dgl_flash.ops.typed_mm import PickRows, check_index, check_operands, product
+from dgl_flash.ops.dispatch import use_kernel
+from dgl_flash.ops.edge_map import edge_map
+from dgl_flash.ops.gradients import NO_SCALING
+from dgl_flash.ops.sddmm import dot_products
+from dgl_flash.ops.spmm import weighted_sum
+from dgl_flash.ops.typed_mm import (
+    PickRows,
+    add_outer_products,
+    check_index,
+    check_operands,
+    product,
+)
 from dgl_flash.reference.rows import accumulation_dtype
 from dgl_flash.structure import structure
-from dgl_flash.structure.relations import Chunk, relations
+from dgl_flash.structure.relations import Chunk, Relations, relations
 from dgl_flash.structure.traced import is_tracing, outside_trace
 
 
+def _factors(chunk: Chunk, norm: Tensor | None) -> Tensor | None:
+    """Factors of the edges of a chunk, in its order."""
+    return None if norm is None else PickRows.apply(norm, chunk.order)
+
+
 def _chunk_sum(chunk: Chunk, feat: Tensor, weight: Tensor, norm: Tensor | None) -> Tensor:
-    """Sums over the edges of a chunk, (N_dst, out)."""
-    if norm is None or norm.dim() == 1:
-        return spmm(chunk.scatter, product(spmm(chunk.gather, feat, norm), weight, chunk.layout))
-    messages = product(spmm(chunk.gather, feat), weight, chunk.layout)
-    # Without merging there is a pair an edge, in the order of the edges.
-    return spmm(chunk.scatter, messages.unsqueeze(-1), norm.unsqueeze(-1)).squeeze(-1)
+    """Rows of the result that belong to a chunk."""
+    inner = outer = None
+    if norm is not None and norm.dim() == 2:
+        outer = _factors(chunk, norm)  # without merging a pair is an edge, in the same order
+    else:
+        inner = _factors(chunk, norm)
+    sums = weighted_sum(chunk.gather, feat, inner)
+    return weighted_sum(chunk.scatter, product(sums, weight, chunk.layout), outer)
+
+
+def _forward(found: Relations, feat: Tensor, weight: Tensor, norm: Tensor | None) -> Tensor:
+    feat, weight = feat.contiguous(), weight.contiguous()  # once, not in each chunk
+    rows = [_chunk_sum(chunk, feat, weight, norm) for chunk in found.chunks]
+    return _join(rows)
+
+
+def _join(rows: list[Tensor]) -> Tensor:
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _derivatives(
+    found: Relations,
+    far: Tensor,
+    near: Tensor,
+    weight: Tensor,
+    norm: Tensor | None,
+    needed: tuple[bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    r"""Differentiate ``sum_e <c_e far_u W_t(e), near_v>`` by near, W and c; edges are ``u -> v``.
+
+    That is the product of a sum with the gradient of the sum. Seen along the edges, near is the
+    gradient. Seen against them, near is what was summed up, W is transposed, and a factor for each
+    output, (E, out), belongs to far.
+    """
+    by_near, by_weight, by_norm = needed
+    far, weight = far.contiguous(), weight.contiguous()
+    rows: list[Tensor] = []
+    if by_weight:
+        total = torch.zeros_like(weight, dtype=accumulation_dtype(weight.dtype))
+    of_edges = None if norm is None or not by_norm else torch.empty_like(norm)
+    back = weight.transpose(-1, -2).contiguous() if by_norm else weight
+    for chunk in found.chunks:
+        if by_near or by_weight:
+            sums = weighted_sum(chunk.gather, far, _factors(chunk, norm))
+        if by_near:
+            rows.append(weighted_sum(chunk.scatter, product(sums, weight, chunk.layout), None))
+        if by_weight or by_norm:
+            slots = weighted_sum(chunk.scatter.reverse(), near[chunk.rows], None)
+        if by_weight:
+            add_outer_products(total, sums, slots, chunk.layout)
+        if of_edges is not None:
+            slots = product(slots, back, chunk.layout)
+            if of_edges.dim() == 1:
+                grads = dot_products(chunk.gather, far, slots, 1).squeeze(1)
+            else:
+                grads = edge_map(chunk.gather, "mul", slots, far, NO_SCALING)
+            of_edges.index_copy_(0, chunk.order.long(), grads)
+    return (
+        _join(rows) if by_near else None,
+        total.to(weight.dtype) if by_weight else None,
+        of_edges,
+    )
+
+
+class RelationalSum(Function):
+    """Linear in each operand. What is gathered and multiplied is made again in the backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        found: Relations,
+        reverse: Relations | None,
+        feat: Tensor,
+        weight: Tensor,
+        norm: Tensor | None,
+    ) -> Tensor:
+        """Sum (N_src, in) to (N_dst, out)."""
+        ctx.found, ctx.reverse = found, reverse
+        ctx.save_for_backward(feat, weight, norm)
+        return _forward(found, feat, weight, norm)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
+        """Sum against the edges where the features need it; what else is needed comes with that."""
+        feat, weight, norm = ctx.saved_tensors
+        needed = ctx.needs_input_grad[2:]
+        grad_feat: Tensor | None = None
+        if torch.is_grad_enabled():
+            grad_feat, grad_weight, grad_norm = _differentiably(ctx, grad_out, needed)
+        elif ctx.reverse is None:
+            _, grad_weight, grad_norm = _derivatives(
+                ctx.found, feat, grad_out, weight, norm, needed
+            )
+        else:
+            grad_feat, grad_weight, grad_norm = _derivatives(
+                ctx.reverse, grad_out, feat, weight.transpose(-1, -2), norm, needed
+            )
+            if grad_weight is not None:
+                grad_weight = grad_weight.transpose(-1, -2)
+        return (
+            None,  # found
+            None,  # reverse
+            grad_feat,  # feat
+            grad_weight,  # weight
+            grad_norm,  # norm
+        )
+
+
+def _differentiably(
+    ctx: Any, grad_out: Tensor, needed: tuple[bool, bool, bool]
+) -> list[Tensor | None]:
+    """Let autograd differentiate the sum as it stands, for gradients of gradients."""
+    # Aliases: where one operand was computed from another, that is not for this function to follow.
+    operands: list[Any] = [
+        None if kept is None else kept.view_as(kept) for kept in ctx.saved_tensors
+    ]
+    out = _forward(ctx.found, *operands)
+    wanted = [operand for operand, need in zip(operands, needed, strict=True) if need]
+    grads = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True))
+    return [next(grads) if need else None for need in needed]
 
 
 def _check_norm(norm: Tensor, feat: Tensor, num_edges: int, num_out: int) -> Tensor:
@@ -94,18 +223,22 @@ def relational_sum(
     -----
     **Fused path.** The edges of one relation that end in one node are summed first (the kernel of
     :func:`spmm`), then multiplied once (batched products, as in :func:`segment_mm`), then summed
-    over relations (:func:`spmm` again). This is done for a range of edges at a time, as many as
-    there are nodes or 2^17, and done again in the backward; so memory grows with nodes x width,
-    never with edges x width. No atomics: bit-equal from run to run. What is sorted stays with the
-    graph and with the tensor ``etypes``: pass the same one again, and write to it with torch only,
-    which leaves a trace. A GPU is waited for when a pair of both is seen for the first time. In
-    ``torch.compile`` the call interrupts the traced graph.
+    over relations (:func:`spmm` again). This is done for a range of destinations at a time, with a
+    tenth of the edges or 2^17 to 2^19 of them, and each range writes its rows once. The backward
+    does the same against the edges: the sums that lead to ``grad_feat``, multiplied with the rows
+    of ``feat``, are also the gradient of ``weight``. Only operands are kept for it; so memory grows
+    with nodes x width and a range of edges x width. No atomics: bit-equal from run to run.
+    Gradients of any order; for a gradient of a gradient all edges x width are kept. What is sorted,
+    in either direction, stays with the graph and with the tensor ``etypes``: pass the same one
+    again, and write to it with torch only, which leaves a trace. A GPU is waited for when a pair of
+    both is seen for the first time. In ``torch.compile`` the call interrupts the traced graph.
     """
     if is_tracing():
         return _outside(graph, feat, weight, etypes, norm)
     struct = structure(graph, check.device(feat), op="relational_sum")
     feat, weight, norm = check.autocast(feat, weight, norm)
     check_operands("relational_sum", ("feat", feat, "N_src"), ("weight", weight))
+    check.shape("relational_sum", "feat", feat, (struct.num_src, None), "(N_src, in)")
     check_index("relational_sum", "etypes", etypes)
     check_edges(etypes, struct.num_edges)
     if etypes.dim() != 1:
@@ -115,36 +248,17 @@ def relational_sum(
     if norm is not None:
         num_out = weight.shape[-1] * (weight.shape[1] if weight.dim() == 4 else 1)
         norm = _check_norm(norm, feat, struct.num_edges, num_out)
-    found = relations(struct, etypes, weight.shape[0], merge=norm is None or norm.dim() == 1)
-    return _sum(found.chunks, found.order, feat, weight, norm)
+    use_kernel("relational_sum", feat.device, kernels=("spmm",))
+    merge = norm is None or norm.dim() == 1
+    found = relations(struct, etypes, weight.shape[0], merge)
+    if not torch.is_grad_enabled():
+        return _forward(found, feat, weight, norm)
+    # The backward goes against the edges, unless it can make do with what is there.
+    reverse = None
+    if feat.requires_grad or not merge:
+        reverse = relations(struct.reverse(), etypes, weight.shape[0])
+    return RelationalSum.apply(found, reverse, feat, weight, norm)
 
 
 # Sorting depends on values, and a compiler has nothing to add to kernels and batched products.
 _outside = outside_trace(relational_sum)
-
-
-def _sum(
-    chunks: tuple[Chunk, ...], order: Tensor, feat: Tensor, weight: Tensor, norm: Tensor | None
-) -> Tensor:
-    norms: Any = [None] * len(chunks)
-    if norm is not None:
-        norms = PickRows.apply(norm, order).split([chunk.gather.num_edges for chunk in chunks])
-    if len(chunks) == 1:
-        return _chunk_sum(chunks[0], feat, weight, norms[0])
-    wide = accumulation_dtype(feat.dtype)
-    total: Any = 0
-    for chunk, part in zip(chunks, norms, strict=True):
-        if torch.is_grad_enabled():
-            rows = checkpoint(
-                _chunk_sum,
-                chunk,
-                feat,
-                weight,
-                part,
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
-        else:
-            rows = _chunk_sum(chunk, feat, weight, part)
-        total = total + rows.to(wide)
-    return total.to(feat.dtype)

@@ -74,14 +74,17 @@ class SumTiles(Function):
     def forward(ctx: Any, parts: Tensor, types: Tensor, bounds: Tensor) -> Tensor:
         """Add up (num_tiles, F) to (R, F), always in the order of the tiles."""
         ctx.save_for_backward(types, bounds)
-        wide = parts.contiguous().to(accumulation_dtype(parts.dtype))
-        total = torch.segment_reduce(wide, "sum", offsets=bounds, axis=0, unsafe=True, initial=0)
-        return total.to(parts.dtype)
+        return _sum_tiles(parts, bounds).to(parts.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, None, None]:
         """Hand the gradient of a type to each of its tiles."""
         return PerTile.apply(grad_out, *ctx.saved_tensors), None, None
+
+
+def _sum_tiles(parts: Tensor, bounds: Tensor) -> Tensor:
+    wide = parts.contiguous().to(accumulation_dtype(parts.dtype))
+    return torch.segment_reduce(wide, "sum", offsets=bounds, axis=0, unsafe=True, initial=0)
 
 
 def product(rows: Tensor, weight: Tensor, layout: Layout) -> Tensor:
@@ -106,15 +109,47 @@ def product(rows: Tensor, weight: Tensor, layout: Layout) -> Tensor:
     return _tile_product(rows, weight, layout)
 
 
+def add_outer_products(total: Tensor, rows: Tensor, others: Tensor, layout: Layout) -> None:
+    """Add ``rows.T @ others`` of each type, the gradient of the weights in :func:`product`.
+
+    Parameters
+    ----------
+    total : Tensor
+        (R, in, out) or (R, B, in / B, out / B), float32 or float64; added to in place.
+    rows, others : Tensor
+        (S, in) and (S, out), zero in slots that hold nothing.
+    layout : Runs or Tiles
+        Of S slots and R types.
+    """
+    if isinstance(layout, Runs):
+        reference.add_outer_products(total, rows, others, layout.lengths)
+        return
+    num_blocks = 1 if total.dim() == 3 else total.shape[1]
+    left, right = (_by_tile(part, layout, num_blocks) for part in (rows, others))
+    parts = torch.bmm(left.transpose(1, 2), right)
+    flat = parts.reshape(layout.types.numel(), total.shape[1:].numel())
+    total += _sum_tiles(flat, layout.bounds).view_as(total)
+
+
+def _by_tile(rows: Tensor, tiles: Tiles, num_blocks: int) -> Tensor:
+    """Rows as (tiles x B, height, width / B)."""
+    num_tiles, width = tiles.types.numel(), rows.shape[1] // num_blocks
+    # With one block, as usual, the transposition moves nothing.
+    by_block = rows.reshape(num_tiles, tiles.height, num_blocks, width).transpose(1, 2)
+    return by_block.reshape(num_tiles * num_blocks, tiles.height, width)
+
+
 def _tile_product(rows: Tensor, weight: Tensor, tiles: Tiles) -> Tensor:
     blocks = weight.unsqueeze(1) if weight.dim() == 3 else weight  # (R, B, in / B, out / B)
     num_types, num_blocks, block_in, block_out = blocks.shape
     num_tiles = tiles.types.numel()
-    copies = PerTile.apply(blocks.reshape(num_types, -1), tiles.types, tiles.bounds)
-    # With one block, as usual, none of the transpositions moves anything.
-    by_tile = rows.reshape(num_tiles, tiles.height, num_blocks, block_in).transpose(1, 2)
+    flat = blocks.reshape(num_types, num_blocks * block_in * block_out)
+    if torch.is_grad_enabled():
+        copies = PerTile.apply(flat, tiles.types, tiles.bounds)
+    else:
+        copies = flat.index_select(0, tiles.types)
     out = torch.bmm(
-        by_tile.reshape(num_tiles * num_blocks, tiles.height, block_in),
+        _by_tile(rows, tiles, num_blocks),
         copies.reshape(num_tiles * num_blocks, block_in, block_out),
     )
     out = out.reshape(num_tiles, num_blocks, tiles.height, block_out).transpose(1, 2)

@@ -12,9 +12,10 @@ from dgl_flash.reference.gsddmm import gsddmm
 from dgl_flash.reference.gspmm import gspmm
 from dgl_flash.reference.sddmm import dot_rows, u_dot_v
 from dgl_flash.reference.spmm import spmm, sum_rows
-from dgl_flash.reference.typed_mm import typed_mm
+from dgl_flash.reference.typed_mm import add_outer_products, typed_mm
 
 __all__ = [
+    "add_outer_products",
     "dot_rows",
     "edge_map",
     "edge_softmax",

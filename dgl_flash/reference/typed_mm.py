@@ -37,6 +37,31 @@ def typed_mm(rows: Tensor, weight: Tensor, lengths: Sequence[int]) -> Tensor:
     return torch.cat([_product(run, matrix) for run, matrix in runs])
 
 
+def add_outer_products(total: Tensor, rows: Tensor, others: Tensor, lengths: Sequence[int]) -> None:
+    r"""Add the gradient of the weights in :func:`typed_mm`.
+
+    .. math::
+        total_r \mathrel{+}= \sum_{i \text{ in run } r} x_i^\top y_i
+
+    Parameters
+    ----------
+    total : Tensor
+        (R, in, out) or (R, B, in / B, out / B), float32 or float64.
+    rows, others : Tensor
+        (M, in) and (M, out), sorted by type.
+    lengths : sequence of int
+        Rows of each of the R types; their sum is M.
+    """
+    runs = zip(total.unbind(0), rows.split(list(lengths)), others.split(list(lengths)), strict=True)
+    for matrix, run, other in runs:
+        if run.shape[0]:
+            blocks = matrix if matrix.dim() == 3 else matrix.unsqueeze(0)
+            num_blocks, block_in, block_out = blocks.shape
+            left = run.unflatten(1, (num_blocks, block_in)).permute(1, 2, 0)
+            right = other.unflatten(1, (num_blocks, block_out)).transpose(0, 1)
+            blocks += torch.bmm(left, right)
+
+
 def _product(run: Tensor, matrix: Tensor) -> Tensor:
     if matrix.dim() == 2:
         return torch.mm(run, matrix)

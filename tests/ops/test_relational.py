@@ -11,7 +11,7 @@ from dgl_flash.demo.memory import peak_memory
 from dgl_flash.structure import graph as make_graph
 from dgl_flash.structure import relations, structure, tiles
 from tests.graphs import zoo
-from tests.numerics import check_op, outputs_and_grads
+from tests.numerics import check_op, outputs_and_grads, pseudo_random
 from tests.ops.common import (
     EDGE_ULPS,
     draw,
@@ -146,6 +146,75 @@ def test_gradcheck_to_second_order(norm, fewest, device, monkeypatch):
     assert torch.autograd.gradgradcheck(run, tuple(given.values()), fast_mode=True)
 
 
+@every_norm
+@pytest.mark.parametrize("alone", ["feat", "weight", "norm"])
+def test_a_gradient_alone(alone, norm, device, chunk_size):
+    """Without that of the features, the backward goes along the edges, not against them."""
+    if alone == "norm" and norm == "none":
+        alone = "weight"
+    graph = skewed_graph()
+    struct = on(device, graph)
+    given = inputs(struct, norm=norm, dtype=torch.float64, device=device)
+    etypes = types_of(struct)
+    together = outputs_and_grads(lambda **kw: ops.relational_sum(graph, etypes=etypes, **kw), given)
+    leaf = given[alone].requires_grad_()
+    out = ops.relational_sum(graph, etypes=etypes, **given)
+    (grad,) = torch.autograd.grad(out, leaf, pseudo_random(out))
+    torch.testing.assert_close(grad, together[f"grad_{alone}"])
+
+
+def test_both_directions_are_sorted_once(device, monkeypatch):
+    """And that against the edges only where the features have a gradient."""
+    built = []
+    build = relations._build
+
+    def count(struct, *args):
+        built.append(struct._dst_side)
+        return build(struct, *args)
+
+    monkeypatch.setattr(relations, "_build", count)
+    graph = skewed_graph()
+    struct = on(device, graph)
+    etypes = types_of(struct)
+    given = inputs(struct, dtype=torch.float32, device=device)
+
+    def step(*names):
+        leaves = {name: given[name].detach().requires_grad_(name in names) for name in given}
+        ops.relational_sum(graph, etypes=etypes, **leaves).sum().backward()
+
+    step("weight")
+    assert built == [0]
+    for _ in range(2):
+        step("feat", "weight")
+    assert built == [0, 1]
+
+
+@every_norm
+def test_gradients_that_are_to_be_differentiated_are_the_same(norm, device, chunk_size):
+    graph = skewed_graph()
+    struct = on(device, graph)
+    given = inputs(struct, norm=norm, dtype=torch.float64, device=device)
+    leaves = [value.requires_grad_() for value in given.values()]
+    out = ops.relational_sum(graph, etypes=types_of(struct), **given)
+    first = torch.autograd.grad(out, leaves, pseudo_random(out), retain_graph=True)
+    second = torch.autograd.grad(out, leaves, pseudo_random(out), create_graph=True)
+    assert all(grad.requires_grad for grad in second)
+    torch.testing.assert_close(second, first)
+
+
+def test_one_operand_made_from_another(device):
+    """What the weights add to their gradient by way of the features is added once."""
+    graph = make_graph(([0, 1, 2, 0], [1, 1, 0, 2]), num_nodes=3)
+    etypes = torch.tensor([0, 1, 0, 1], device=device)
+    weight = draw(2, 2, 2, seed=1, dtype=torch.float64, device=device).requires_grad_()
+    out = ops.relational_sum(graph, weight.reshape(4, 2)[:3], weight, etypes)
+    grads = (
+        torch.autograd.grad(out, weight, pseudo_random(out), create_graph=again, retain_graph=True)
+        for again in (False, True)
+    )
+    torch.testing.assert_close(*(grad for (grad,) in grads))
+
+
 def test_two_runs_agree_bitwise(device, chunk_size):
     graph = skewed_graph()
     struct = on(device, graph)
@@ -237,6 +306,7 @@ def message_step(num_nodes, num_edges, device, width=64):
 
 def test_memory_is_far_below_that_of_the_messages(monkeypatch):
     monkeypatch.setattr(relations, "FEWEST_EDGES", 1000)
+    monkeypatch.setattr(relations, "NUM_CHUNKS", 40)
     step, messages = message_step(1000, 40_000, torch.device("cpu"))
     assert peak_memory(step, torch.device("cpu")) < messages / 4
 

@@ -315,7 +315,7 @@ def test_no_sync_and_no_launch_per_type():
     step()
     with no_device_sync():
         step()
-    with torch.profiler.profile() as profiler:
+    with torch.profiler.profile(acc_events=True) as profiler:
         step()
         torch.cuda.synchronize()
     on_device = torch.autograd.DeviceType.CUDA

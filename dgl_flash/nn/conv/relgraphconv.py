@@ -68,11 +68,11 @@ class RelGraphConv(nn.Module):
     https://arxiv.org/abs/1703.06103.
 
     **Fused path.** The sum is ``dgl_flash.ops.relational_sum``: neighbours of one relation are
-    summed by a CUDA kernel before they are multiplied, all relations in one batched product. Edges
-    are taken in ranges of as many as there are nodes (2^17 at least), so that nothing grows with
-    edges x width; the backward computes those ranges again. The order of the edges does not matter
-    to speed. What is sorted stays with the graph and with the tensor ``etypes``: pass the same
-    tensor again rather than a fresh copy.
+    summed by a CUDA kernel before they are multiplied, all relations in one batched product.
+    Destinations are taken in ranges with a tenth of the edges (2^17 to 2^19), so that no more than
+    a range of edges x width is held; the backward goes through ranges of sources and keeps nothing
+    but the operands. The order of the edges does not matter to speed. What is sorted stays with the
+    graph and with the tensor ``etypes``: pass the same tensor again rather than a fresh copy.
 
     Examples
     --------
