@@ -58,6 +58,9 @@ PEERS: dict[tuple[str, str, str], dict[str, tuple[float | None, ...]]] = {
     },
 }
 
+# A mean, and a sum with the factors of a GCN, may take this share of the time of a plain sum.
+FACTORS_SHARE = 1.05
+
 # 16-bit storage must take this share of the float32 time where the features exceed the L2 cache;
 # elsewhere it must just not be slower.
 HALF_SHARE = 0.6

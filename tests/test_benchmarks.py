@@ -136,7 +136,7 @@ def test_run_writes_one_row_a_case_and_pass(
     run.main([*flags, f"--out={out}", f"--device={device.type}", "--commit=abc123"])
     with out.open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 2 * 3  # graphs, ops, dtypes, passes
+    assert len(rows) == 2 * (1 + 4) * 2 * 3  # graphs, cases of both ops, dtypes, passes
     assert tuple(rows[0]) == run.COLUMNS
     assert [row["dtype"] for row in rows[:4]] == ["float32"] * 3 + ["bfloat16"]
     for row in rows:
