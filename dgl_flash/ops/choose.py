@@ -10,8 +10,8 @@ The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
 - Capping the registers at 64 or 80 a thread pays as long as nothing spills.
 - A sum is another matter: there is little to do for a row, so what is done once an edge shows. Two
   vectors a lane and several edges side by side halve it. Rows of more than 16 lanes times two
-  vectors are shared out along y, which also keeps more rows in L1: loads that bypass it (no_allocate,
-  evict_first) were 10 to 100 % slower, wider L2 requests no faster.
+  vectors are shared out along y, which also keeps more rows in L1: loads that bypass it
+  (no_allocate, evict_first) were 10 to 100 % slower, wider L2 requests no faster.
 - Loading a group's rows before the work on the one before pays where it costs few of the warps: in
   the pass by destination, and in the forward on 16-bit numbers.
 """

@@ -156,4 +156,4 @@ def test_the_key_of_a_pass_is_the_one_that_a_call_looks_up(monkeypatch):
         rowed = feat.view(-1, max(heads, 1), 16 // max(heads, 1)) if heads < 16 else feat
         ops.spmm(struct, rowed, weight).sum().backward()
         assert set(asked) == keys, heads
-    assert rows.TUNED_FLAGS == ("EDGE_ROWS", "WEIGHT")
+    assert rows.TUNED_FLAGS == ("EDGE_ROWS", "SRC_SCALE", "WEIGHT")
