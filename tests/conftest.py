@@ -47,7 +47,8 @@ def device(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    if config.getoption("--stamp"):
+    is_worker = hasattr(config, "workerinput")  # it has seen a share of the tests only
+    if config.getoption("--stamp") and not is_worker:
         counts = {
             outcome: len(terminalreporter.stats.get(outcome, []))
             for outcome in ("passed", "failed", "error", "skipped")
