@@ -26,6 +26,7 @@ from dgl_flash.kernels.layout import VECTOR_BYTES, WARP, Layout, ceil_power, mak
 SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
 EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
 LONG_ROWS = 20  # mean degree from which larger blocks pay in the forward
+LASTING_ROWS = 64  # mean degree from which a slot takes one row of a sum
 HEAVY_ROWS = 200  # mean degree from which 8 elements a lane beat more warps
 MOST_UNROLLED = 8  # 32-bit accumulators a lane up to which more than two edges are in flight
 REGISTERS = 65_536  # of a multiprocessor, on every card since compute capability 3.5
@@ -80,7 +81,7 @@ GATV2_WIDE = {
 }
 GATV2_HEAVY_HALF = {
     **GATV2_WIDE,
-    "forward": Pass(kept=3, gathered=1, in_flight=4, warps=2, blocks=8, ahead=True),
+    "forward": Pass(kept=3, gathered=1, in_flight=8, warps=2, blocks=8, ahead=True),
 }
 ELEMENTWISE = Pass(kept=1, gathered=2, in_flight=4, warps=4, blocks=8)
 SDDMM = Pass(kept=1, gathered=1, in_flight=4, warps=4, blocks=1)
@@ -237,6 +238,8 @@ def _sum_layout(
         row_slots=row_slots,
         edge_slots=narrow.edge_slots // row_slots,
         min_blocks=blocks,
+        # One long row is work enough for a slot: taking several made the last blocks end late.
+        rows_per_slot=1 if mean_degree(adjacency) >= LASTING_ROWS else 0,
     )
 
 
