@@ -3,8 +3,8 @@
     python -m benchmarks.heterograph --out benchmarks/results/heterograph_h200.csv
 
 The graph is a ``DGLGraph`` on the CPU, the features are on the device. Each relation has a layer of
-its own (``GraphConv``) in ``dgl.nn.HeteroGraphConv``, which adds up their results. Beside it the same
-in plain torch: gather, multiply, add.
+its own (``GraphConv``) in ``dgl.nn.HeteroGraphConv``, which adds up their results. Beside it the
+same in plain torch: gather, multiply, add.
 """
 
 from __future__ import annotations
