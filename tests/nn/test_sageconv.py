@@ -303,3 +303,19 @@ def test_dgl_still_reads_the_graph_afterwards():
         torch.testing.assert_close(mine(graph, feat), other(for_dgl(graph), feat))
     assert not graph.ndata
     assert not graph.edata
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["hub", "regular"])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_lstm_reads_what_cudnn_refuses(name, training):
+    """Sequences of more than 65,535 steps, and gradients while it is being evaluated."""
+    graph = zoo()[name](torch.int64)
+    layer = SAGE(4, 3, "lstm")[0].cuda().train(training)
+    feat = features(graph, 4).cuda().requires_grad_()
+    out = layer(graph, feat)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert feat.grad.isfinite().all()
+    expected = layer.cpu()(graph, feat.cpu())
+    torch.testing.assert_close(out.cpu(), expected, rtol=1e-2, atol=1e-2)

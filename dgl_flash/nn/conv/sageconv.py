@@ -236,9 +236,10 @@ def _mean_with_self(
     return torch.addcmul(mean * (1 - share).to(mean.dtype), feat_dst, share.to(feat_dst.dtype))
 
 
-def _cudnn_up_to(num_steps: int) -> AbstractContextManager[Any]:
-    """Leave long sequences to torch's own LSTM: cuDNN refuses them."""
-    if num_steps < 2**16:
+def _where_cudnn_can(lstm: nn.LSTM, num_steps: int) -> AbstractContextManager[Any]:
+    """Leave to torch's own LSTM what cuDNN refuses: long sequences, gradients in evaluation."""
+    differentiates = torch.is_grad_enabled() and not lstm.training
+    if num_steps < 2**16 and not differentiates:
         return nullcontext()
     return torch.backends.cudnn.flags(enabled=False)
 
@@ -271,7 +272,7 @@ def _last_states(
             # A shorter sequence repeats its last row: its state is read before that.
             steps = torch.arange(min(high, longest), device=last.device)
             steps = torch.minimum(steps, last.unsqueeze(1))
-            with _cudnn_up_to(steps.shape[1]):
+            with _where_cudnn_can(lstm, steps.shape[1]):
                 hidden, _ = lstm(rows[row_ids[starts[batch].unsqueeze(1) + steps]])
             nodes.append(batch)
             states.append(hidden[torch.arange(len(batch), device=last.device), last])
