@@ -37,11 +37,16 @@ class Bags(NamedTuple):
     offsets: Tensor
     owners: Tensor
 
-    def sum(self, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
-        """Sum ``rows[columns]``, given in the order of the adjacency, over each of its rows."""
+    def sum(self, columns: Tensor | None, rows: Tensor, weight: Tensor | None) -> Tensor:
+        """Sum ``rows[columns]``, given in the order of the adjacency, over each of its rows.
+
+        ``columns`` is None where ``rows`` have that order themselves.
+        """
         if self.order is not None:
-            columns = columns.index_select(0, self.order)
+            columns = self.order if columns is None else columns.index_select(0, self.order)
             weight = None if weight is None else weight.index_select(0, self.order)
+        elif columns is None:
+            columns = torch.arange(rows.shape[0], dtype=self.offsets.dtype)
         found = sum_bags(columns, rows, self.offsets, weight)
         num_rows = found.shape[0] - self.owners.numel()
         return found[:num_rows].index_add_(0, self.owners, found[num_rows:])

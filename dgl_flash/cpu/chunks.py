@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 # Of one gathered operand; below, starting threads costs more than caches save.
-CHUNK_BYTES = 1 << 22
-# Narrow rows end a piece sooner: it is added up from front to back, and digits get lost.
+CHUNK_BYTES = 1 << 23
+# Sums go from front to back and lose digits on the way: pieces of narrow rows end sooner.
 LONGEST_PIECE = 1 << 14
 
 
@@ -25,29 +27,38 @@ def edge_chunks(num_edges: int, width: int, itemsize: int) -> Iterator[slice]:
     return (slice(begin, begin + step) for begin in range(0, num_edges, step))
 
 
-def row_pieces(
-    indptr: Tensor, width: int, itemsize: int
-) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Cut the edges of compressed rows into chunks.
+class RowPiece(NamedTuple):
+    """Consecutive edges of compressed rows.
 
-    Yields
-    ------
+    Attributes
+    ----------
     positions, rows : slice
-        Edges of the piece, and rows that they belong to. The first and the last row may have more
-        edges in the pieces before and after.
+        The edges, and the rows they belong to.
     offsets : Tensor
         Where each of these rows begins in the piece, and the end.
+    goes_on : bool
+        Whether the first of these rows began in the piece before.
     """
-    num_edges = int(indptr[-1])
+
+    positions: slice
+    rows: slice
+    offsets: Tensor
+    goes_on: bool
+
+
+def row_pieces(indptr: Tensor, width: int, itemsize: int) -> Iterator[RowPiece]:
+    """Cut the edges into chunks that together have all rows."""
+    num_rows, num_edges = indptr.numel() - 1, int(indptr[-1])
     step = min(edges_per_chunk(width, itemsize), LONGEST_PIECE)
-    begins = torch.arange(0, num_edges, step, dtype=indptr.dtype)
-    ends = (begins + step).clamp_(max=num_edges)
-    first = torch.searchsorted(indptr, begins, right=True) - 1
-    stop = torch.searchsorted(indptr, ends)
-    bounds = torch.stack([begins.long(), ends.long(), first, stop], dim=1)
-    for begin, end, first_row, stop_row in bounds.tolist():
-        offsets = indptr[first_row : stop_row + 1].clamp(begin, end).sub_(begin)
-        yield slice(begin, end), slice(first_row, stop_row), offsets
+    cuts = torch.tensor(range(step, num_edges, step), dtype=indptr.dtype)
+    stops = torch.searchsorted(indptr, cuts)  # rows from there on begin at the cut or behind it
+    is_inside = indptr[stops] > cuts
+    begin, first, goes_on = 0, 0, False
+    bounds = zip(cuts.tolist(), stops.tolist(), is_inside.tolist(), strict=True)
+    for end, stop, inside in itertools.chain(bounds, [(num_edges, num_rows, False)]):
+        offsets = indptr[first : stop + 1].clamp(begin, end).sub_(begin)
+        yield RowPiece(slice(begin, end), slice(first, stop), offsets, goes_on)
+        begin, first, goes_on = end, stop - inside, inside
 
 
 def gather_rows(rows: Tensor, ids: Tensor) -> Tensor:

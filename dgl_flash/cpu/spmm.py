@@ -16,6 +16,8 @@ from dgl_flash.reference.rows import accumulation_dtype
 if TYPE_CHECKING:
     from dgl_flash.structure import Adjacency, GraphStructure
 
+WIDE = 32  # numbers in a row
+
 
 def sum_rows(
     struct: GraphStructure,
@@ -75,15 +77,8 @@ def sum_rows(
     return out.reshape(shape).to(feat.dtype)
 
 
-def _positions(adj: Adjacency) -> Tensor:
-    """Edge id of each position."""
-    if adj.eids is not None:
-        return adj.eids
-    return torch.arange(adj.num_edges, dtype=adj.index_dtype)
-
-
 def _by_heads(adj: Adjacency, rows: Tensor, weight: Tensor | None, on_edges: bool) -> Tensor:
-    columns = _positions(adj) if on_edges else adj.indices
+    columns = adj.eids if on_edges else adj.indices
     if weight is None:
         return _sums(adj, columns, rows, None)
     if adj.eids is not None:
@@ -98,48 +93,38 @@ def _by_heads(adj: Adjacency, rows: Tensor, weight: Tensor | None, on_edges: boo
     return torch.stack(sums, dim=1).flatten(1)
 
 
-def _sums(adj: Adjacency, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
-    """Sums over the adjacency's rows.
-
-    Where adding from front to back would lose digits, in float32 and thousands of edges, the sums
-    of pieces are added up.
-    """
-    out = _add_up(adj.indptr, columns, rows, weight)
-    if rows.dtype == torch.float32 and adj.max_degree > LONG_ROW:
-        for row in (adj.degrees() > LONG_ROW).nonzero().flatten().tolist():
-            at = slice(int(adj.indptr[row]), int(adj.indptr[row + 1]))
-            length = at.stop - at.start
-            cuts = torch.arange(0, length + PIECE, PIECE, dtype=columns.dtype).clamp(max=length)
-            factors = None if weight is None else weight[at]
-            out[row] = _add_up(cuts, columns[at], rows, factors).sum(dim=0)
-    return out
-
-
-def _add_up(indptr: Tensor, columns: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
-    """Sum rows by the fastest of torch's kernels for the purpose."""
+def _sums(adj: Adjacency, columns: Tensor | None, rows: Tensor, weight: Tensor | None) -> Tensor:
+    """Sum ``rows[columns]``, or rows in the order of the positions, over the adjacency's rows."""
     if rows.dtype == torch.float32:
-        return F.embedding_bag(
-            columns, rows, indptr, mode="sum", include_last_offset=True, per_sample_weights=weight
-        )
+        return bags(adj).sum(columns, rows, weight)
+    if columns is None:
+        columns = torch.arange(adj.num_edges, dtype=adj.index_dtype)
+    return _csr_product(columns, rows, adj.indptr, weight)
+
+
+def _csr_product(columns: Tensor, rows: Tensor, indptr: Tensor, weight: Tensor | None) -> Tensor:
     values = rows.new_ones(columns.numel()) if weight is None else weight
     with quietly():
         matrix = csr_matrix(indptr, columns, values, rows.shape[0])
-        if rows.shape[1] < WIDE:
-            return matrix @ rows
-        return torch.sparse.mm(matrix, rows, "sum")
+        # Torch's own kernel; that of the library behind ``@`` is the faster one in narrow rows.
+        return torch.sparse.mm(matrix, rows, "sum") if rows.shape[1] >= WIDE else matrix @ rows
 
 
 def _by_elements(adj: Adjacency, rows: Tensor, weight: Tensor, on_edges: bool) -> Tensor:
     """Products of a piece of the edges at a time, then their sums."""
     columns = adj.eids if on_edges else adj.indices
-    out = rows.new_zeros((adj.num_rows, rows.shape[1]))
-    for positions, at, offsets in row_pieces(adj.indptr, rows.shape[1], rows.element_size()):
-        terms = _take(rows, columns, positions) * _take(weight, adj.eids, positions)
-        order = torch.arange(terms.shape[0], dtype=offsets.dtype)
-        out[at] += _add_up(offsets, order, terms, None)
+    out = rows.new_empty((adj.num_rows, rows.shape[1]))
+    for piece in row_pieces(adj.indptr, rows.shape[1], rows.element_size()):
+        at = piece.positions
+        factors = weight[at] if adj.eids is None else gather_rows(weight, adj.eids[at])
+        if columns is None:
+            terms = rows[at] * factors
+        else:
+            terms = gather_rows(rows, columns[at]).mul_(factors)
+        order = torch.arange(terms.shape[0], dtype=piece.offsets.dtype)
+        add_up = sum_bags if terms.dtype == torch.float32 else _csr_product
+        sums = add_up(order, terms, piece.offsets, None)
+        if piece.goes_on:
+            sums[0] += out[piece.rows.start]
+        out[piece.rows] = sums
     return out
-
-
-def _take(rows: Tensor, ids: Tensor | None, positions: slice) -> Tensor:
-    """Rows of the edges at some positions; ``ids`` is None where they lie in that order."""
-    return rows[positions] if ids is None else gather_rows(rows, ids[positions])

@@ -15,17 +15,40 @@ DEGREES = ([], [0], [3], [0, 0, 5, 0], [100], [1] * 40, [2, 90, 1, 1, 1, 60, 0],
 
 @pytest.mark.parametrize("degrees", DEGREES, ids=lambda d: f"{len(d)} rows of {sum(d)}")
 @pytest.mark.parametrize("step", [1, 3, 10, 1000])
-def test_row_chunks_cover_all_rows(degrees, step, monkeypatch):
+@pytest.mark.parametrize("longest", [4, 1000])
+def test_row_pieces_cover_all_edges_and_rows(degrees, step, longest, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", step)
+    monkeypatch.setattr(chunks, "LONGEST_PIECE", longest)
     indptr = torch.tensor([0, *degrees], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    pieces = list(chunks.row_chunks(indptr, 1, 1))
-    rows = [row for at, _ in pieces for row in range(at.start, at.stop)]
-    positions = [p for _, at in pieces for p in range(at.start, at.stop)]
-    if sum(degrees) > 0:
-        assert rows == list(range(len(degrees)))
-    assert positions == list(range(sum(degrees)))
-    longest = max(degrees, default=0)
-    assert all(at.stop - at.start <= 2 * step + longest for _, at in pieces)
+    found = [None] * len(degrees)
+    end = 0
+    for positions, rows, offsets, goes_on in chunks.row_pieces(indptr, 1, 1):
+        assert positions.start == end
+        assert positions.stop - positions.start <= min(step, longest)
+        end = positions.stop
+        assert offsets.dtype == indptr.dtype
+        lengths = offsets.diff().tolist()
+        assert [offsets[0], offsets[-1]] == [0, positions.stop - positions.start]
+        assert len(lengths) == rows.stop - rows.start
+        for row, length in zip(range(rows.start, rows.stop), lengths, strict=True):
+            assert (found[row] is not None) == (goes_on and row == rows.start)
+            found[row] = length + (found[row] or 0)
+    assert end == sum(degrees)
+    assert found == degrees
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("ids", [[], [2, 0, 2, 1]], ids=len)
+@pytest.mark.parametrize("ids_dtype", [torch.int32, torch.int64], ids=str)
+def test_gathered_rows_are_new_and_equal(ids, dtype, ids_dtype):
+    rows = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    rows[1, 2] = float("nan")
+    ids = torch.tensor(ids, dtype=ids_dtype)
+    found = chunks.gather_rows(rows, ids)
+    torch.testing.assert_close(found, rows[ids.long()], rtol=0, atol=0, equal_nan=True)
+    before = rows.clone()
+    found.zero_()
+    torch.testing.assert_close(rows, before, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["permuted_edges", "power_law", "isolated_rows", "bipartite_up"])
