@@ -46,7 +46,7 @@ def _launch(
     out = empty((struct.num_dst, *feat.shape[1:]), dtype, feat.device)
     if out.numel() == 0:
         return out
-    scaled = scaling != NO_SCALING
+    scaled = scaling.mean or scaling.src is not None or scaling.dst is not None
     plain = layout is None and not on_edges
     if plain and uses_cusparse(adj, dtype, width, edge_weight, scaled=scaled):
         return cusparse_sum(adj, feat, edge_weight, out)
