@@ -17,7 +17,15 @@ from dgl_flash import ops, reference
 from tests.graphs import zoo
 from tests.nn.common import for_dgl, raised
 from tests.numerics import outputs_and_grads
-from tests.ops.common import EDGE_ULPS, check_twins, draw, skewed_graph, small_graph_of
+from tests.ops.common import (
+    EDGE_ULPS,
+    check_twins,
+    draw,
+    every_half,
+    every_kind_of_row,
+    skewed_graph,
+    small_graph_of,
+)
 from tests.ops.test_gspmm import SHAPES, away_from_zero, some_graphs
 
 OPS = ("add", "sub", "mul", "div", "dot", "copy_lhs", "copy_rhs")
@@ -100,6 +108,23 @@ def test_extreme_graphs(name, targets, op, device):
         graph,
         device,
         ulps=dict.fromkeys(("out", "grad_x", "grad_y"), EDGE_ULPS[torch.float32]),
+        **given,
+    )
+
+
+@every_half
+@every_kind_of_row
+@pytest.mark.parametrize("targets", ["uv", "ev", "ue"])
+@pytest.mark.parametrize("op", ["dot", "add", "mul"])
+def test_every_kind_of_row_in_16_bits(name, targets, op, dtype, device):
+    graph = zoo()[name](torch.int64)
+    given = operands(graph, op, ((7,), (7,)), targets, dtype, device)
+    check_twins(
+        lambda g, x, y: ops.gsddmm(g, op, x, y, *targets),
+        lambda s, x, y: reference.gsddmm(s, op, x, y, *targets),
+        graph,
+        device,
+        ulps=dict.fromkeys(("out", "grad_x", "grad_y"), EDGE_ULPS[dtype]),
         **given,
     )
 

@@ -22,6 +22,7 @@ from tests.ops.common import (
     check_twins,
     draw,
     every_half,
+    every_kind_of_row,
     on,
     skewed_graph,
     small_graph_of,
@@ -125,6 +126,22 @@ def test_extreme_graphs(name, op, device):
         graph,
         device,
         ulps={"grad_y": EDGE_ULPS[torch.float32]},
+        **given,
+    )
+
+
+@every_half
+@every_kind_of_row
+@pytest.mark.parametrize("op", ["copy_rhs", "mul", "add"])
+def test_every_kind_of_row_in_16_bits(name, op, dtype, device):
+    graph = zoo()[name](torch.int64)
+    given = operands(graph, op, ((7,), (7,)), dtype, device)
+    check_twins(
+        lambda g, x=None, y=None: ops.gspmm(g, op, "sum", x, y),
+        lambda s, x=None, y=None: reference.gspmm(s, op, "sum", x, y),
+        graph,
+        device,
+        ulps={"grad_y": EDGE_ULPS[dtype]},
         **given,
     )
 
