@@ -12,10 +12,12 @@ from torch import Tensor
 from dgl_flash.errors import dgl_error
 from dgl_flash.ops import check
 from dgl_flash.ops.broadcast import as_weight, fit, spread
+from dgl_flash.ops.by_type import map_by_type
 from dgl_flash.ops.dispatch import use_kernel
 from dgl_flash.ops.gradients import NO_SCALING
 from dgl_flash.ops.products import products_of
 from dgl_flash.structure import GraphStructure, structure
+from dgl_flash.structure.dgl_reader import has_many_relations
 from dgl_flash.structure.traced import is_tracing
 
 BINARY = ("add", "sub", "mul", "div", "dot")
@@ -26,11 +28,11 @@ TARGETS = ("u", "v", "e")
 def gsddmm(
     g: Any,
     op: str,
-    lhs_data: Tensor | None,
-    rhs_data: Tensor | None,
+    lhs_data: Any,
+    rhs_data: Any,
     lhs_target: str = "u",
     rhs_target: str = "v",
-) -> Tensor:
+) -> Any:
     r"""Combine two of the features of source, destination and edge on every edge.
 
     .. math::
@@ -42,20 +44,22 @@ def gsddmm(
     Parameters
     ----------
     g : DGLGraph, DGLBlock, dgl_flash.Graph or GraphStructure
-        Graph with one edge type, on any device.
+        Graph on any device; with several edge types, operands and result are lists.
     op : {"add", "sub", "mul", "div", "dot", "copy_lhs", "copy_rhs"}
         The operator.
     lhs_data, rhs_data : torch.Tensor or None
         (N_src, \*), (N_dst, \*) or (E, \*) in edge-id order, one dtype of float64, float32, float16
         and bfloat16; feature shapes broadcast as in NumPy. The one that a copy does not read may be
-        None.
+        None. On a heterograph lists of them, by type of node or edge as the target says, in the
+        order of ``g.ntypes`` or ``g.etypes``.
     lhs_target, rhs_target : {"u", "v", "e"}
         Whether an operand belongs to sources, destinations or edges.
 
     Returns
     -------
     torch.Tensor
-        (E, \*) in edge-id order; after ``dot`` the last dimension is 1.
+        (E, \*) in edge-id order; after ``dot`` the last dimension is 1. On a heterograph a tuple
+        of them, by type of edge.
 
     Raises
     ------
@@ -69,10 +73,14 @@ def gsddmm(
     -----
     Fused path: on CUDA one kernel (``sddmm`` for ``dot``, else ``edge_map``) keeps the row of one
     end, reads the other operand once an edge and writes the result, the only tensor of edges (a
-    difference from or quotient by edge features makes one more, the negative or reciprocal).
+    difference from or quotient by edge features makes one more, the negative or reciprocal). The
+    relations of a heterograph are one launch, on a copy of the operands, as long as their results
+    have one shape.
     Gradients of any order are fused too. The CPU works in chunks of edges.
     """
     given = rhs_data if op == "copy_rhs" else lhs_data
+    if isinstance(given, (list, tuple)) and has_many_relations(g):
+        return map_by_type(gsddmm, g, op, lhs_data, rhs_data, lhs_target, rhs_target)
     struct = structure(g, check.device(given), op="gsddmm")
     if op not in (*BINARY, *COPIES):
         raise dgl_error(f"Unsupported SDDMM binary operator: {op}; choose from {BINARY + COPIES}")

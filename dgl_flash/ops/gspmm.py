@@ -12,10 +12,12 @@ from dgl_flash import reference
 from dgl_flash.errors import dgl_error
 from dgl_flash.ops import check
 from dgl_flash.ops.broadcast import as_weight, fit, spread
+from dgl_flash.ops.by_type import reduce_by_type
 from dgl_flash.ops.dispatch import use_kernel
 from dgl_flash.ops.gradients import Scaling
 from dgl_flash.ops.products import products_of
 from dgl_flash.structure import structure
+from dgl_flash.structure.dgl_reader import has_many_relations
 from dgl_flash.structure.traced import is_tracing
 
 BINARY = ("add", "sub", "mul", "div")
@@ -23,9 +25,7 @@ COPIES = ("copy_lhs", "copy_rhs")
 REDUCERS = ("sum", "mean", "max", "min")
 
 
-def gspmm(
-    g: Any, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_data: Tensor | None
-) -> Tensor:
+def gspmm(g: Any, op: str, reduce_op: str, lhs_data: Any, rhs_data: Any) -> Any:
     r"""Make a message on every edge and reduce the messages at the destinations.
 
     .. math::
@@ -37,7 +37,7 @@ def gspmm(
     Parameters
     ----------
     g : DGLGraph, DGLBlock, dgl_flash.Graph or GraphStructure
-        Graph with one edge type, on any device.
+        Graph on any device; with several edge types, operands and result are lists.
     op : {"add", "sub", "mul", "div", "copy_lhs", "copy_rhs"}
         The operator.
     reduce_op : {"sum", "mean", "max", "min"}
@@ -49,10 +49,14 @@ def gspmm(
         :math:`y`, (E, \*) in edge-id order, dtype of ``lhs_data``; None with ``copy_lhs``. Feature
         shapes broadcast as in NumPy.
 
+    On a heterograph :math:`x` is a list of tensors by type of node and :math:`y` one by type of
+    edge, in the order of ``g.ntypes`` and ``g.etypes``; types that no relation reads may be None.
+
     Returns
     -------
     torch.Tensor
-        (N_dst, \*), zero for destinations without in-edges.
+        (N_dst, \*), zero for destinations without in-edges. On a heterograph a tuple by type of
+        node, reduced over the in-edges of all types; types without in-edges have an empty tensor.
 
     Raises
     ------
@@ -67,10 +71,13 @@ def gspmm(
     Fused path: on CUDA a sum or mean is one kernel (``spmm``) that reads each row once an edge and
     makes no tensor of edges; sums and differences of both operands are one launch for each. Edge
     values that repeat in another way than inside the leading dimensions are spelled out as one
-    tensor of edges. Gradients of any order are fused too. The maximum and minimum take the
-    reference path, which makes several tensors of edges.
+    tensor of edges. The relations of a heterograph are one launch, on a copy of the operands, as
+    long as their messages have one shape. Gradients of any order are fused too. The maximum and
+    minimum take the reference path, which makes several tensors of edges.
     """
     given = rhs_data if op == "copy_rhs" else lhs_data
+    if isinstance(given, (list, tuple)) and has_many_relations(g):
+        return reduce_by_type(gspmm, g, op, reduce_op, lhs_data, rhs_data)
     struct = structure(g, check.device(given), op="gspmm")
     if op not in (*BINARY, *COPIES):
         raise dgl_error(f"Unsupported SpMM binary operator: {op}; choose from {BINARY + COPIES}")
