@@ -133,6 +133,36 @@ def expand_as_pair(value: Any, graph: Any = None) -> tuple[Any, Any]:
     return value, value[: graph.num_dst_nodes()]
 
 
+def register_residual(
+    layer: nn.Module, in_feats: int, out_feats: int, residual: bool, bias: bool
+) -> None:
+    """Give a layer ``res_fc`` and ``bias``, what is added once it has aggregated.
+
+    What is absent is registered as a buffer ``None``, as in DGL.
+
+    Parameters
+    ----------
+    layer : nn.Module
+        Who receives them, not yet initialised.
+    in_feats : int
+        Width of the destinations' features.
+    out_feats : int
+        Output width. A residual of this width already is not projected.
+    residual, bias : bool
+        Whether there is one.
+    """
+    if not residual:
+        layer.register_buffer("res_fc", None)
+    elif in_feats == out_feats:
+        layer.res_fc = nn.Identity()
+    else:
+        layer.res_fc = nn.Linear(in_feats, out_feats, bias=False)
+    if bias:
+        layer.bias = nn.Parameter(torch.empty(out_feats))
+    else:
+        layer.register_buffer("bias", None)
+
+
 def reduce_neighbors(
     struct: GraphStructure, reduce_op: str, feat: Tensor, edge_weight: Tensor | None
 ) -> Tensor:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import dgl_flash
 
 # isort: split
 import pytest
 import torch
+from torch.autograd import gradcheck, gradgradcheck
 
+from dgl_flash.demo.memory import peak_memory
+from dgl_flash.nn.gaussians import gaussians
 from tests.graphs import (
     batched,
     bipartite_down,
@@ -36,6 +40,7 @@ from tests.nn.common import (
     theirs,
     twins,
 )
+from tests.numerics import check_op
 
 pytestmark = may_fall_back  # the maximum has no kernel
 
@@ -176,3 +181,87 @@ def test_nothing_of_the_graph_is_changed():
     GMM(4, 3, 3, 2)[0](graph, features(graph, 4), pseudo(graph))
     assert not graph.ndata
     assert not graph.edata
+
+
+def formula(pseudo, mu, inv_sigma):
+    """What the layer's docstring says, of one tensor (E, K, dim) after the other."""
+    scaled = (pseudo.unsqueeze(1) - mu) * inv_sigma
+    return torch.exp(-0.5 * scaled.square().sum(dim=-1))
+
+
+def gaussian_arguments(device, num_edges=7, kernels=4, dim=3, dtype=torch.float64, centre=0):
+    arguments = {
+        "pseudo": centre + draw(num_edges, dim),
+        "mu": centre + draw(kernels, dim, seed=1),
+        "inv_sigma": draw(kernels, dim, seed=2),
+    }
+    return {name: value.to(device, dtype) for name, value in arguments.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("centre", [0, 100])
+def test_gaussians_are_as_exact_as_the_formula(dtype, centre, device):
+    # Sums over all edges, whose terms partly cancel.
+    ulps = {"grad_mu": 16, "grad_inv_sigma": 16}
+    for dim in (1, 3, 8):
+        arguments = gaussian_arguments(device, 500, 4, dim, dtype, centre)
+        check_op(gaussians, formula, arguments, ulps=ulps)
+
+
+@pytest.mark.parametrize("shape", [(7, 4, 0), (7, 0, 3), (0, 4, 3)], ids=str)
+def test_gaussians_of_nothing(shape, device):
+    check_op(gaussians, formula, gaussian_arguments(device, *shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.float64], ids=str)
+def test_dtypes_of_coordinates_and_means_promote(dtype, device):
+    arguments = gaussian_arguments(device, dtype=torch.float32)
+    arguments["pseudo"] = arguments["pseudo"].to(dtype)
+    torch.testing.assert_close(gaussians(**arguments), formula(**arguments))
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@pytest.mark.parametrize("needed", [*product([False, True], repeat=3)][1:], ids=str)
+def test_derivatives_of_gaussians(check, needed, device):
+    """Of every choice of arguments; what needs no gradient gets none."""
+    arguments = list(gaussian_arguments(device).values())
+    for value, needs_gradient in zip(arguments, needed, strict=True):
+        value.requires_grad_(needs_gradient)
+    assert check(gaussians, arguments)
+
+
+def test_gaussians_change_nothing_in_place(device):
+    arguments = list(gaussian_arguments(device).values())
+    for value in arguments:
+        value.requires_grad_()
+    out = gaussians(*arguments)
+    given = [*(value.detach() for value in arguments), out.detach(), torch.ones_like(out)]
+    copies = [value.clone() for value in given]
+    torch.autograd.grad(out, arguments, given[-1])
+    assert all(map(torch.equal, given, copies))
+
+
+def test_gaussians_keep_their_arguments_and_result_only(device):
+    kept = []
+    arguments = gaussian_arguments(device)
+    leaves = [value.requires_grad_() for value in arguments.values()]
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        out = gaussians(*leaves)
+    assert [tensor.data_ptr() for tensor in kept] == [t.data_ptr() for t in (*leaves, out)]
+
+
+@pytest.mark.parametrize("dim", [2, 16])
+def test_memory_of_gaussians_does_not_grow_with_the_coordinates(dim, device):
+    """The weights, one temporary and the gradient of the coordinates at the most."""
+    num_edges, kernels = 40_000, 8
+    arguments = gaussian_arguments(device, num_edges, kernels, dim, torch.float32)
+    leaves = [value.requires_grad_() for value in arguments.values()]
+    grad_out = torch.ones(num_edges, kernels, device=device)
+
+    def step(weights):
+        return torch.autograd.grad(weights(*leaves), leaves, grad_out)
+
+    one, gradient = 4 * num_edges * kernels, 4 * num_edges * dim
+    step(gaussians)  # what is made once
+    assert peak_memory(partial(step, gaussians), device) < 2.5 * one + gradient
+    assert peak_memory(partial(step, formula), device) > 2 * one * dim

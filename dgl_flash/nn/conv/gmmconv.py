@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import expand_as_pair, read_graph
+from dgl_flash.nn.common import expand_as_pair, read_graph, register_residual
+from dgl_flash.nn.gaussians import gaussians
 
 
 class GMMConv(nn.Module):
@@ -65,9 +66,11 @@ class GMMConv(nn.Module):
     **Fused path.** The Gaussians weigh the :math:`K` parts of a source's row like attention weighs
     heads: for the sum and the mean that is one CUDA kernel (``dgl_flash.ops.spmm``) in float64,
     float32, float16 and bfloat16, and no tensor of shape (E, K, out_feats) exists. The maximum is
-    ``dgl_flash.ops.gspmm``. What is edge-sized are the weights (E, K) and, for the gradients of the
-    Gaussians, two tensors (E, K, dim), all in plain torch: their widths are small, and multiplying
-    the square out instead would lose digits. On the CPU the reference path computes the same.
+    ``dgl_flash.ops.gspmm``. What is edge-sized are the weights (E, K) and their gradient. Both the
+    weights and what follows from their gradient are computed in plain torch, coordinate by
+    coordinate, with one more tensor (E, K) at a time: none of shape (E, K, dim) exists. Only
+    gradients of gradients keep some (E, K) for every coordinate. On the CPU the reference path
+    computes the same.
 
     Examples
     --------
@@ -79,6 +82,7 @@ class GMMConv(nn.Module):
     torch.Size([4, 5])
     """
 
+    res_fc: nn.Module | None
     bias: nn.Parameter | None
 
     def __init__(
@@ -104,17 +108,7 @@ class GMMConv(nn.Module):
         self.mu = nn.Parameter(torch.empty(n_kernels, dim))
         self.inv_sigma = nn.Parameter(torch.empty(n_kernels, dim))
         self.fc = nn.Linear(self._in_src_feats, n_kernels * out_feats, bias=False)
-        self.res_fc: nn.Module | None
-        if not residual:
-            self.register_buffer("res_fc", None)
-        elif self._in_dst_feats == out_feats:
-            self.res_fc = nn.Identity()
-        else:
-            self.res_fc = nn.Linear(self._in_dst_feats, out_feats, bias=False)
-        if bias:
-            self.bias = nn.Parameter(torch.empty(out_feats))
-        else:
-            self.register_buffer("bias", None)
+        register_residual(self, self._in_dst_feats, out_feats, residual, bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -170,7 +164,8 @@ class GMMConv(nn.Module):
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         feat_src, feat_dst = expand_as_pair(feat, graph)
         feat_src = self.fc(feat_src).reshape(-1, self._n_kernels, self._out_feats)
-        weight = self._gaussians(pseudo.reshape(struct.num_edges, 1, self._dim))
+        pseudo = pseudo.reshape(struct.num_edges, self._dim)
+        weight = gaussians(pseudo, self.mu, self.inv_sigma)
         if self._reducer == "max":
             parts = ops.gspmm(struct, "mul", "max", feat_src, weight.unsqueeze(-1))
         else:
@@ -181,8 +176,3 @@ class GMMConv(nn.Module):
         if self.bias is not None:
             out = out + self.bias
         return out
-
-    def _gaussians(self, pseudo: Tensor) -> Tensor:
-        """(E, 1, dim) to (E, K)."""
-        distance = (pseudo - self.mu) * self.inv_sigma
-        return torch.exp(-0.5 * distance.square().sum(dim=-1))

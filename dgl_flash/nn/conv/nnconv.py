@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import expand_as_pair, read_graph
+from dgl_flash.nn.common import expand_as_pair, read_graph, register_residual
 
 
 class NNConv(nn.Module):
@@ -69,6 +68,7 @@ class NNConv(nn.Module):
     torch.Size([4, 5])
     """
 
+    res_fc: nn.Module | None
     bias: nn.Parameter | None
 
     def __init__(
@@ -87,17 +87,7 @@ class NNConv(nn.Module):
         if aggregator_type not in ("sum", "mean", "max"):
             raise KeyError(f"Aggregator type {aggregator_type} not recognized: ")
         self._aggre_type = aggregator_type
-        self.res_fc: nn.Module | None
-        if not residual:
-            self.register_buffer("res_fc", None)
-        elif self._in_dst_feats == out_feats:
-            self.res_fc = nn.Identity()
-        else:
-            self.res_fc = nn.Linear(self._in_dst_feats, out_feats, bias=False)
-        if bias:
-            self.bias = nn.Parameter(torch.empty(out_feats))
-        else:
-            self.register_buffer("bias", None)
+        register_residual(self, self._in_dst_feats, out_feats, residual, bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
