@@ -110,6 +110,7 @@ def union(graph: Any, etype_ids: tuple[int, ...]) -> Union:
     return cache[key]
 
 
+@torch.inference_mode(False)
 def _unite(graph: Any, etype_ids: tuple[int, ...]) -> Union:
     all_ends, num_nodes = relation_ends(graph), graph._graph.num_nodes
     ends = [all_ends[etype_id] for etype_id in etype_ids]
@@ -128,6 +129,7 @@ def _unite(graph: Any, etype_ids: tuple[int, ...]) -> Union:
     return Union(struct, num_src, num_dst, num_edges)
 
 
+@torch.inference_mode(False)  # what is kept will be used in training too
 def _read(graph: Any, etype_id: int) -> GraphStructure:
     """Build the structure on the graph's own device from a format that the graph allows."""
     etype = graph.canonical_etypes[etype_id]

@@ -98,7 +98,8 @@ class _Edges:
         self.wait()
         built = self.adjacencies[side]
         if built is None:
-            built = self.adjacencies[side] = self.known()[1].transpose()
+            with torch.inference_mode(False):  # what is kept will be used in training too
+                built = self.adjacencies[side] = self.known()[1].transpose()
             built.fence = self.fence
             traced.register(self)  # by the side that is now the first one
             self.mark()
@@ -108,10 +109,11 @@ class _Edges:
         self.wait()
         if side not in self.counts:
             built = self.adjacencies[side]
-            if built is not None:
-                self.counts[side] = built.degrees()
-            else:
-                self.counts[side] = _count_columns(self.known()[1])
+            with torch.inference_mode(False):
+                if built is not None:
+                    self.counts[side] = built.degrees()
+                else:
+                    self.counts[side] = _count_columns(self.known()[1])
             self.mark()
         return self.counts[side]
 
@@ -121,11 +123,13 @@ class _Edges:
         if key not in self.scales:
             # Half types cannot hold the degree of a hub (fp16 ends at 65504): round the result.
             acc_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-            degrees = self.degrees(side).clamp(min=1).to(acc_dtype)
-            self.scales[key] = degrees.pow(exponent).to(dtype)
+            with torch.inference_mode(False):
+                degrees = self.degrees(side).clamp(min=1).to(acc_dtype)
+                self.scales[key] = degrees.pow(exponent).to(dtype)
             self.mark()
         return self.scales[key]
 
+    @torch.inference_mode(False)
     def build_coo(self) -> tuple[Tensor, Tensor]:
         """Destination and source of each edge as side 0 and side 1 see them, int64."""
         self.wait()
@@ -143,7 +147,8 @@ class _Edges:
             self.wait()
             side, adjacency = self.known()
             moved: list[Adjacency | None] = [None, None]
-            moved[side] = adjacency.to(device)
+            with torch.inference_mode(False):
+                moved[side] = adjacency.to(device)
             copy = self.copies[device] = _Edges(moved)
             copy.empty_rows = list(self.empty_rows)
         return self.copies[device]

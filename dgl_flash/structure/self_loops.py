@@ -31,6 +31,7 @@ def with_self_loops(struct: GraphStructure) -> GraphStructure:
     return looped if struct._dst_side == 0 else looped.reverse()
 
 
+@torch.inference_mode(False)  # what is kept will be used in training too
 def _build(struct: GraphStructure) -> None:
     forward = struct if struct._dst_side == 0 else struct.reverse()
     src, dst = forward.edges()
