@@ -56,6 +56,10 @@ def _extremes(struct: GraphStructure, messages: Tensor, reduce_op: str) -> Tenso
     if adj.num_edges == 0:
         return sum_to_rows(messages, messages.new_zeros(0, dtype=torch.int64), struct.num_dst)
     in_order = messages if adj.eids is None else messages[adj.eids.long()]
+    # As in DGL, no comparison with NaN holds: it is passed over where there are other messages.
+    in_order = in_order.masked_fill(
+        in_order.isnan(), -torch.inf if reduce_op == "max" else torch.inf
+    )
     rows = per_row(adj.rows().long(), in_order).expand_as(in_order)
     positions = per_row(torch.arange(adj.num_edges, device=in_order.device), in_order)
     with torch.no_grad():

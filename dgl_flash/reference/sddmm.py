@@ -61,7 +61,9 @@ def dot_rows(
     """
     dtype = accumulation_dtype(feat.dtype)
     head_dim = math.prod(feat_dst.shape[1:]) // max(num_heads, 1)
-    left, right = (side.to(dtype).reshape(-1, num_heads, head_dim) for side in (feat, feat_dst))
+    left, right = (
+        side.to(dtype).reshape(side.shape[0], num_heads, head_dim) for side in (feat, feat_dst)
+    )
     if src_scale is not None:
         left = left * per_row(src_scale.to(dtype), left)
     if dst_scale is not None:

@@ -275,3 +275,19 @@ def test_autocast_casts_both_sides(device):
     with torch.autocast(device.type, dtype=torch.bfloat16):
         out = ops.u_mul_e_sum(graph, x, y)
     assert out.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("reduce_op", ["max", "min"])
+@pytest.mark.filterwarnings("ignore::dgl_flash.errors.FallbackWarning")
+def test_nan_is_passed_over(reduce_op, device):
+    """As in DGL, where a row of nothing else is infinite; here that is 0, like an empty row."""
+    graph = dgl.graph(([0, 1, 2, 0, 3], [0, 0, 0, 1, 2]), num_nodes=4)
+    nan = float("nan")
+    feat = torch.tensor([nan, 1.0, 2.0, -3.0], device=device, requires_grad=True)
+    out = ops.gspmm(graph, "copy_lhs", reduce_op, feat, None)
+    best = 2.0 if reduce_op == "max" else 1.0
+    assert out.tolist() == [best, 0.0, -3.0, 0.0]
+    out.sum().backward()
+    assert feat.grad.tolist() == [0.0, float(best == 1.0), float(best == 2.0), 1.0]
+    expected = theirs.gspmm(graph, "copy_lhs", reduce_op, feat.detach().cpu(), None)
+    assert torch.equal(torch.where(expected.isinf(), 0, expected), out.detach().cpu())
