@@ -25,6 +25,7 @@ import torch
 from dgl_flash.kernels.layout import Layout
 
 LIMIT = 512  # entries; the oldest make room
+MOST_WARPS = 32  # a block
 BACKENDS = ("kernel", "cusparse")
 _FORMAT = 1
 
@@ -257,9 +258,24 @@ def _decode(entry: Any, key: Key) -> Tuned | None:
     names = {field.name for field in dataclasses.fields(Layout)}
     if not isinstance(fields, dict) or set(fields) != names:
         return None
-    if not all(isinstance(value, int) and value >= 0 for value in fields.values()):
+    if not all(isinstance(value, int) and 0 <= value < 2**31 for value in fields.values()):
         return None
     layout = Layout(**fields)
+    is_sound = layout.covers(key.head_dim, key.dtype.itemsize) and _is_sound(layout, key.head_dim)
+    return Tuned(layout, entry["backend"]) if is_sound else None
+
+
+def _is_sound(layout: Layout, head_dim: int) -> bool:
+    """Whether a layout compiles, writes all of each row and nothing behind it.
+
+    What :func:`store` was given does. A sum walks no slices of a head, and takes for granted that
+    each of those it shares out begins inside the head.
+    """
+    owned = layout.vector * layout.vectors * layout.head_lanes
     return (
-        Tuned(layout, entry["backend"]) if layout.covers(key.head_dim, key.dtype.itemsize) else None
+        all(size & (size - 1) == 0 for size in (layout.vector, layout.unroll))
+        and layout.warps <= MOST_WARPS
+        and layout.loops == 1
+        and (layout.slices - 1) * owned < head_dim
+        and isinstance(layout.ahead, bool)
     )

@@ -156,6 +156,12 @@ def test_no_bytes_of_text_are_ignored_too(folder: Path) -> None:
         {"layout": {**dataclasses.asdict(LAYOUT), "head_lanes": 8, "edge_slots": 4}},  # half a row
         {"layout": {**dataclasses.asdict(LAYOUT), "vector": 8}},  # loads of 32 bytes
         {"layout": {**dataclasses.asdict(LAYOUT), "unroll": 0}},
+        {"layout": {**dataclasses.asdict(LAYOUT), "unroll": 3}},
+        {"layout": {**dataclasses.asdict(LAYOUT), "vector": 2, "loops": 2}},  # half a row
+        {"layout": {**dataclasses.asdict(LAYOUT), "slices": 2}},  # one behind the row
+        {"layout": {**dataclasses.asdict(LAYOUT), "warps": 64}},
+        {"layout": {**dataclasses.asdict(LAYOUT), "ahead": 2}},
+        {"layout": {**dataclasses.asdict(LAYOUT), "chunk": 2**40}},
         {"backend": "abacus"},
         {"backend": None},
     ],
