@@ -9,6 +9,7 @@ from dgl_flash.errors import dgl_error
 from dgl_flash.ops import check
 from dgl_flash.ops.edge_softmax import edge_softmax
 from dgl_flash.ops.gspmm import REDUCERS, gspmm
+from dgl_flash.ops.typed_mm import check_lengths
 from dgl_flash.structure import GraphStructure
 from dgl_flash.structure.segments import segment_structure
 from dgl_flash.structure.traced import is_tracing, outside_trace
@@ -26,14 +27,9 @@ def _read(op: str, seglen: Tensor, value: Tensor) -> GraphStructure:
             f"{op}: expected `seglen` of shape (S,) and `value` of shape (M, *), "
             f"got {tuple(seglen.shape)} and {tuple(value.shape)}"
         )
-    num_rows = value.shape[0]
-    if seglen.device.type == "cpu" and int(seglen.sum()) != num_rows:
-        raise ValueError(
-            f"{op}: expected `seglen` to sum up to the rows of `value`, {num_rows}, "
-            f"got a sum of {int(seglen.sum())}"
-        )
+    check_lengths(op, "seglen", seglen, "value", value.shape[0])
     build = _structure_outside if is_tracing() else segment_structure
-    return build(seglen, num_rows, value.device)
+    return build(seglen, value.shape[0], value.device)
 
 
 def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
@@ -63,8 +59,8 @@ def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tenso
     TypeError
         When ``value`` is no floating-point tensor or the lengths are no integers.
     ValueError
-        When shapes do not fit, or the lengths do not sum up to M. The sum is not looked at when
-        the lengths are on a GPU: rows beyond it are left out.
+        When shapes do not fit, a length is negative, or the lengths do not sum up to M. Lengths on
+        a GPU are not looked at: rows beyond their sum count to the last segment.
     DGLError
         When ``reducer`` is unknown.
 
@@ -104,7 +100,7 @@ def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
     TypeError
         When ``value`` is no floating-point tensor or the lengths are no integers.
     ValueError
-        When shapes do not fit, or lengths on the CPU do not sum up to M.
+        When shapes do not fit, or lengths on the CPU are negative or do not sum up to M.
 
     Notes
     -----

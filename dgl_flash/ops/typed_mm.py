@@ -13,6 +13,7 @@ from dgl_flash.ops import check
 from dgl_flash.reference.rows import accumulation_dtype
 from dgl_flash.structure.adjacency import choose_index_dtype
 from dgl_flash.structure.grouping import group_by_key
+from dgl_flash.structure.segments import segment_offsets
 from dgl_flash.structure.tiles import Layout, Runs, Tiles, choose_height, place_rows
 from dgl_flash.structure.traced import is_tracing, outside_trace
 
@@ -104,9 +105,11 @@ def product(rows: Tensor, weight: Tensor, layout: Layout) -> Tensor:
     Tensor
         (S, out)
     """
-    if isinstance(layout, Runs):
-        return reference.typed_mm(rows, weight, layout.lengths)
-    return _tile_product(rows, weight, layout)
+    if isinstance(layout, Tiles):
+        return _tile_product(rows, weight, layout)
+    if not layout.lengths:  # no types, hence no rows; there still is a width, and a gradient
+        return reference.typed_mm(rows, weight.sum(0, keepdim=True), (0,))
+    return reference.typed_mm(rows, weight, layout.lengths)
 
 
 def add_outer_products(total: Tensor, rows: Tensor, others: Tensor, layout: Layout) -> None:
@@ -169,18 +172,12 @@ def _height(a: Tensor, b: Tensor) -> int:
 
 
 def _by_lengths(lengths: Tensor, a: Tensor, b: Tensor) -> tuple[Layout, Tensor | None]:
-    """Layout of segments; lengths that the host cannot see are kept from pointing outside."""
-    num_rows = a.shape[0]
-    offsets = torch.nn.functional.pad(lengths.long().cumsum(0), (1, 0))
-    if offsets.device.type == "cpu":
-        if int(offsets[-1]) != num_rows:
-            raise ValueError(
-                f"segment_mm: expected `seglen_a` to sum up to the rows of `a`, {num_rows}, "
-                f"got a sum of {int(offsets[-1])}"
-            )
-    else:
-        offsets = offsets.clamp(max=num_rows).to(a.device)
-    return place_rows(offsets, num_rows, _height(a, b), a.device)
+    """Layout of segments."""
+    check_lengths("segment_mm", "seglen_a", lengths, "a", a.shape[0])
+    offsets = segment_offsets(lengths, a.shape[0])
+    if offsets.device.type != "cpu":
+        offsets = offsets.to(a.device)
+    return place_rows(offsets, a.shape[0], _height(a, b), a.device)
 
 
 def _by_types(types: Tensor, a: Tensor, b: Tensor) -> tuple[Layout, Tensor | None]:
@@ -196,10 +193,31 @@ def _by_types(types: Tensor, a: Tensor, b: Tensor) -> tuple[Layout, Tensor | Non
             )
     keys = types.to(choose_index_dtype(num_types, 0, num_rows))
     offsets, order = group_by_key(keys, num_types)
-    layout, placed = place_rows(offsets.long(), num_rows, _height(a, b), a.device)
+    sorted_keys = keys.index_select(0, order)
+    layout, placed = place_rows(offsets.long(), num_rows, _height(a, b), a.device, sorted_keys)
     if placed is None:
         placed = torch.arange(num_rows, device=a.device)
     return layout, torch.empty_like(placed).scatter_(0, order.long(), placed)
+
+
+def check_lengths(op: str, name: str, lengths: Tensor, rows: str, num_rows: int) -> None:
+    """Raise unless lengths of segments, as far as the host sees them, share out all rows."""
+    if lengths.device.type != "cpu":
+        if lengths.numel() == 0 and num_rows:
+            raise ValueError(
+                f"{op}: expected `{name}` to sum up to the rows of `{rows}`, {num_rows}, got none"
+            )
+        return
+    total = int(lengths.sum())
+    if total != num_rows:
+        raise ValueError(
+            f"{op}: expected `{name}` to sum up to the rows of `{rows}`, {num_rows}, "
+            f"got a sum of {total}"
+        )
+    if lengths.numel() and int(lengths.min()) < 0:
+        raise ValueError(
+            f"{op}: expected `{name}` to be at least 0, got a length of {int(lengths.min())}"
+        )
 
 
 def check_index(op: str, name: str, index: Tensor) -> None:
@@ -264,8 +282,8 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
     TypeError
         When an operand is no floating-point tensor, dtypes differ or lengths are no integers.
     ValueError
-        When shapes or devices do not fit, or the lengths do not sum up to N. The sum is not looked
-        at when the lengths are on a GPU: rows beyond it count to the last segment.
+        When shapes or devices do not fit, a length is negative, or the lengths do not sum up to N.
+        Lengths on a GPU are not looked at: rows beyond their sum count to the last segment.
 
     Notes
     -----

@@ -122,7 +122,11 @@ def tile(lengths: Tensor, num_rows: int, height: int, device: torch.device) -> T
 
 
 def place_rows(
-    offsets: Tensor, num_rows: int, height: int, device: torch.device
+    offsets: Tensor,
+    num_rows: int,
+    height: int,
+    device: torch.device,
+    types: Tensor | None = None,
 ) -> tuple[Layout, Tensor | None]:
     """Lay out rows that are sorted by type.
 
@@ -137,6 +141,9 @@ def place_rows(
         Rows of a tile, where there are tiles.
     device : torch.device
         Where the rows are.
+    types : Tensor, optional
+        Shape ``(M,)``, type of each row, where it is known. One that does not exist is an error of
+        torch, where tiles are used; on CUDA it is a device-side assertion.
 
     Returns
     -------
@@ -153,6 +160,7 @@ def place_rows(
         return tiles, None
     offsets = copy_to_device(offsets, device)
     rows = torch.arange(num_rows, device=device)
-    types = torch.searchsorted(offsets[1:], rows, right=True).clamp_(max=lengths.numel() - 1)
+    if types is None:
+        types = torch.searchsorted(offsets[1:], rows, right=True)
     moved = tiles.bounds[:-1] * height - offsets[:-1]
     return tiles, rows + moved.index_select(0, types)

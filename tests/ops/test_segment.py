@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from dgl_flash import ops
-from dgl_flash.structure.segments import segment_structure
+from dgl_flash.kernels.memory import poisoned_outputs
+from dgl_flash.structure.segments import segment_offsets, segment_structure
 from tests.numerics import check_op, outputs_and_grads
 from tests.ops.common import draw, every_dtype
 from tests.sync import no_device_sync
@@ -181,6 +182,7 @@ def test_two_runs_agree_bitwise(device):
 SPOILED = {
     "short": ((torch.tensor([2, 2]), torch.ones(6, 2)), ValueError, "sum up to .* 6, got .* 4"),
     "long": ((torch.tensor([5, 2]), torch.ones(6, 2)), ValueError, "sum up to .* 6, got .* 7"),
+    "negative": ((torch.tensor([-2, 8]), torch.ones(6, 2)), ValueError, "at least 0, .* of -2"),
     "a list": (([2, 4], torch.ones(6, 2)), TypeError, "seglen.*list"),
     "floats": ((torch.tensor([2.0, 4.0]), torch.ones(6, 2)), TypeError, "seglen.*float32"),
     "matrix": ((torch.tensor([[2, 4]]), torch.ones(6, 2)), ValueError, "seglen"),
@@ -234,6 +236,48 @@ def test_building_reads_nothing_from_a_device():
     for lengths in (torch.tensor([3, 4]), torch.tensor([3, 4], device=meta)):
         struct = segment_structure(lengths, 7, meta)
         assert (struct.num_src, struct.num_dst, struct.num_edges) == (7, 2, 7)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([2, 3, 1], [0, 2, 5, 6]),
+        ([2, 3, 0], [0, 2, 5, 6]),  # rows beyond the sum
+        ([2, 9, 1], [0, 2, 6, 6]),
+        ([9, 0, 9], [0, 6, 6, 6]),
+        ([2, -1, 1], [0, 2, 2, 6]),
+        ([0], [0, 6]),
+    ],
+    ids=str,
+)
+def test_wrong_lengths_that_nobody_sees_share_out_all_rows(lengths, expected):
+    assert segment_offsets(torch.tensor(lengths), 6).tolist() == expected
+    struct = segment_structure(torch.tensor(lengths), 6, torch.device("cpu"))
+    assert struct.in_degrees().sum() == struct.num_edges == struct.in_adj.rows().numel()
+
+
+def test_no_segments_for_rows_on_a_device():
+    meta = torch.device("meta")
+    none, value = torch.ones(0, dtype=torch.int64, device=meta), torch.ones(6, 2, device=meta)
+    for op in (ops.segment_reduce, ops.segment_softmax):
+        with pytest.raises(ValueError, match="`seglen` to sum up to the rows of `value`, 6"):
+            op(none, value)
+
+
+@pytest.mark.gpu
+@every_reducer
+@pytest.mark.parametrize("lengths", [[400, 700, 30], [400, 700, 9000], [400, -5, 30]], ids=str)
+def test_gradients_of_wrong_lengths_on_a_gpu_are_those_of_the_result(lengths, reducer):
+    value = draw(1400, 7, dtype=torch.float32, device=torch.device("cuda"), seed=1)
+    right = segment_offsets(torch.tensor(lengths), 1400).diff()
+    for op in (lambda n, x: ops.segment_reduce(n, x, reducer), ops.segment_softmax):
+        with poisoned_outputs():
+            found = outputs_and_grads(
+                lambda value, f=op: f(torch.tensor(lengths, device="cuda"), value), {"value": value}
+            )
+        expected = outputs_and_grads(lambda value, f=op: f(right, value), {"value": value})
+        for name, result in expected.items():
+            torch.testing.assert_close(found[name], result)
 
 
 @pytest.mark.gpu

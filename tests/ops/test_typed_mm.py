@@ -252,6 +252,23 @@ def test_lengths_must_sum_up():
             ops.segment_mm(A, B, torch.tensor(lengths))
 
 
+def test_no_length_is_negative():
+    with pytest.raises(ValueError, match="`seglen_a` to be at least 0, got a length of -1"):
+        ops.segment_mm(A, B, torch.tensor([7, -1]))
+
+
+@every_kind
+@pytest.mark.parametrize("second", ["segments", "indices"])
+def test_no_types_and_no_rows(blocks, second, device):
+    kind = {"dtype": torch.float32, "device": device}
+    a, b = draw(0, 6, seed=1, **kind).requires_grad_(), matrices(0, blocks, **kind).requires_grad_()
+    none = torch.zeros(0, dtype=torch.int64, device=device)
+    run = ops.segment_mm(a, b, none) if second == "segments" else ops.gather_mm(a, b, idx_b=none)
+    assert run.shape == (0, 4)
+    run.sum().backward()
+    assert (a.grad.shape, b.grad.shape) == (a.shape, b.shape)
+
+
 @pytest.mark.parametrize("wrong", [2, -1])
 def test_index_out_of_range(wrong):
     idx = IDX.clone()
@@ -327,7 +344,15 @@ def test_no_sync_and_no_launch_per_type():
 def test_lengths_that_the_host_does_not_see_reach_no_further_than_the_rows():
     kind = {"dtype": torch.float32, "device": torch.device("cuda")}
     a, b = draw(50, 6, seed=1, **kind), draw(3, 6, 4, seed=2, **kind)
-    for wrong in ([10, 10, 10], [40, 40, 40]):
-        out = ops.segment_mm(a, b, torch.tensor(wrong, device="cuda"))
-        torch.testing.assert_close(out[:10], a[:10] @ b[0])
-        assert out.shape == (50, 4)
+    for wrong, right in (
+        ([10, 10, 10], [10, 10, 30]),
+        ([40, 40, 40], [40, 10, 0]),
+        ([10, -9, 10], [10, 0, 40]),
+    ):
+        lengths = torch.tensor(wrong, device="cuda"), torch.tensor(right)
+        found, expected = (
+            outputs_and_grads(lambda a, b, n=n: ops.segment_mm(a, b, n), {"a": a, "b": b})
+            for n in lengths
+        )
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value)

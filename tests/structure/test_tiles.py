@@ -93,6 +93,15 @@ def test_placing_reads_nothing_from_a_device(lengths):
     assert slots.shape == (sum(lengths),)
 
 
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_a_type_that_does_not_exist_finds_no_place(wrong, tiled):
+    """Where the host sees no index, torch refuses it; a row in the last tile would be worse."""
+    types = torch.tensor([0, 0, 1, 2, wrong]).sort().values
+    offsets = torch.searchsorted(types, torch.arange(4))
+    with pytest.raises(IndexError):
+        place_rows(offsets, 5, 8, CPU, types)
+
+
 def test_the_cpu_has_runs():
     assert not use_tiles(CPU)
     layout, slots = place_rows(torch.tensor([0, 3, 3, 7]), 7, 8, CPU)
