@@ -74,7 +74,7 @@ def _forward(
 ) -> Tensor:
     """Combine on whatever the features lie on."""
     if kernels_run(feat_dst.device):
-        second = None if other is None else packed(other)
+        second = None if other is None else packed(other, feat_dst.dtype)
         return _launch(struct, op, packed(feat_dst), second, scaling, on_edges)
     run = cpu.edge_map if feat_dst.device.type == "cpu" else reference.edge_map
     return run(
@@ -116,10 +116,12 @@ class EdgeMapFunction(Function):
         on_edges: bool,
     ) -> Tensor:
         """Combine rows of (N_dst, *)."""
-        ctx.struct, ctx.op, ctx.scaling, ctx.on_edges = struct, op, scaling, on_edges
-        ctx.shapes = feat_dst.shape, None if other is None else other.shape
+        ctx.struct, ctx.op, ctx.on_edges = struct, op, on_edges
+        ctx.shapes = feat_dst.shape, gradients.shape_of(other)
         product = op == "mul"
-        ctx.save_for_backward(
+        gradients.save(
+            ctx,
+            scaling,
             feat_dst if product and ctx.needs_input_grad[3] else None,
             other if product and ctx.needs_input_grad[2] else None,
         )
@@ -128,7 +130,7 @@ class EdgeMapFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Sum over the edges of either end."""
-        feat_dst, other = ctx.saved_tensors
+        feat_dst, other = gradients.saved(ctx)
         needed = ctx.needs_input_grad[2], ctx.needs_input_grad[3]
         grad_dst, grad_other = gradients.of_map(
             EAGER,

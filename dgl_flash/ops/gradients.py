@@ -115,6 +115,25 @@ EAGER: Products = _Eager()
 Gradients = tuple[Tensor | None, Tensor | None]
 
 
+def save(ctx: Any, scaling: Scaling, *operands: Tensor | None) -> None:
+    """Keep what a backward pass needs, in ``ctx.scaling`` and for :func:`saved`."""
+    ctx.scaling = scaling
+    # Factors go along so that torch notices when they are written to. Those made in inference mode,
+    # as what a graph has cached may be, cannot be saved.
+    factors = [None if f is None or f.is_inference() else f for f in (scaling.src, scaling.dst)]
+    ctx.save_for_backward(*operands, *factors)
+
+
+def saved(ctx: Any) -> tuple[Tensor | None, ...]:
+    """Operands as they were given to :func:`save`."""
+    return ctx.saved_tensors[:-2]
+
+
+def shape_of(operand: Tensor | None) -> torch.Size | None:
+    """What is left of an operand whose values are not needed."""
+    return None if operand is None else operand.shape
+
+
 def num_parts(weight: Tensor | None) -> int:
     """Parts of a row that have a number of their own."""
     return 1 if weight is None else math.prod(weight.shape[1:])
@@ -133,14 +152,15 @@ def _by_edge(grad: Tensor) -> Tensor:
 def of_sum(
     products: Products,
     edges: Any,
-    feat: Tensor,
+    feat: Tensor | None,
     weight: Tensor | None,
+    weight_shape: torch.Size | None,
     scaling: Scaling,
     on_edges: bool,
     grad_out: Tensor,
     needed: tuple[bool, bool],
 ) -> Gradients:
-    """Gradients of a sum to rows and weights."""
+    """Gradients of a sum to rows, which depend on weights, and to weights, which depend on rows."""
     grad_feat = grad_weight = None
     if needed[0] and on_edges:
         op = "copy" if weight is None else "mul"
@@ -148,13 +168,14 @@ def of_sum(
     elif needed[0]:
         back = products.reverse(edges, scaling, accumulator(grad_out.dtype))
         grad_feat = products.sum(edges.reverse(), grad_out, weight, back)
-    if needed[1] and weight is not None:
-        parts = num_parts(weight)
+    if needed[1] and weight_shape is not None:
+        assert feat is not None
+        parts = math.prod(weight_shape[1:])
         if parts == row_width(grad_out) > 1:
             grad_weight = products.map(edges, "mul", grad_out, _rows(feat), scaling, on_edges)
         else:
             grad_weight = products.dot(edges, feat, grad_out, parts, scaling, on_edges)
-        grad_weight = grad_weight.reshape(weight.shape)
+        grad_weight = grad_weight.reshape(weight_shape)
     return grad_feat, grad_weight
 
 
@@ -165,21 +186,24 @@ def _rows(feat: Tensor) -> Tensor:
 def of_dot(
     products: Products,
     edges: Any,
-    feat: Tensor,
-    feat_dst: Tensor,
+    feat: Tensor | None,
+    feat_dst: Tensor | None,
     scaling: Scaling,
     on_edges: bool,
     grad_out: Tensor,
     needed: tuple[bool, bool],
 ) -> Gradients:
-    """Gradients of dot products to both operands."""
+    """Gradients of dot products to both operands, each of which depends on the other one."""
     grad_feat = grad_dst = None
-    if needed[0] and on_edges:
-        grad_feat = products.map(edges, "mul", feat_dst, grad_out, scaling, True)
-    elif needed[0]:
-        back = products.reverse(edges, scaling, accumulator(grad_out.dtype))
-        grad_feat = products.sum(edges.reverse(), feat_dst, grad_out, back)
+    if needed[0]:
+        assert feat_dst is not None
+        if on_edges:
+            grad_feat = products.map(edges, "mul", feat_dst, grad_out, scaling, True)
+        else:
+            back = products.reverse(edges, scaling, accumulator(grad_out.dtype))
+            grad_feat = products.sum(edges.reverse(), feat_dst, grad_out, back)
     if needed[1]:
+        assert feat is not None
         grad_dst = products.sum(edges, feat, grad_out, scaling, on_edges)
     return grad_feat, grad_dst
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dgl_flash.errors import dgl_error
@@ -104,7 +105,7 @@ def gsddmm(
     if op == "sub":
         op, rhs = "add", -rhs
     elif op == "div":
-        op, rhs = "mul", 1.0 / rhs
+        op, rhs = "mul", (1.0 / rhs).to(rhs.dtype)  # autocast makes float32 of it
     lhs, rhs, shape = fit(op, lhs, rhs)
     if op == "dot" and not shape:
         op = "mul"
@@ -120,7 +121,9 @@ def gsddmm(
     if op == "dot":
         heads = math.prod(shape[:-1])
         dots = products.dot(edges, spread(other, shape), kept, heads, NO_SCALING, on_edges)
-        return dots.reshape(struct.num_edges, *shape[:-1], 1)
+        dots = dots.reshape(struct.num_edges, *shape[:-1], 1)
+        # Torch lets nobody write over a view that was made without gradients.
+        return dots if torch.is_grad_enabled() else dots.detach()
     second = as_weight(other, shape) if on_edges else spread(other, shape)
     return products.map(edges, op, kept, second, NO_SCALING, on_edges)
 
@@ -137,7 +140,7 @@ def _combine(op: str, lhs: Tensor, rhs: Tensor) -> Tensor:
     if op == "add":
         return lhs + rhs
     product = lhs * rhs
-    return product.sum(dim=-1, keepdim=True) if op == "dot" else product
+    return product.sum(dim=-1, keepdim=True, dtype=lhs.dtype) if op == "dot" else product
 
 
 _ROWS = {"u": "(N_src, *)", "v": "(N_dst, *)", "e": "(E, *), edge-id order"}

@@ -108,7 +108,7 @@ def gspmm(g: Any, op: str, reduce_op: str, lhs_data: Any, rhs_data: Any) -> Any:
         of_edges = products.sum(edges, rhs, None, scaling, True)
         return of_nodes + of_edges if op == "add" else of_nodes - of_edges
     if op == "div":
-        rhs = 1.0 / rhs
+        rhs = (1.0 / rhs).to(rhs.dtype)  # autocast makes float32 of it
     return products.sum(edges, spread(lhs, shape), as_weight(rhs, shape), scaling)
 
 

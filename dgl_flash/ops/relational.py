@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -118,21 +119,9 @@ class RelationalSum(Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Sum against the edges where the features need it; what else is needed comes with that."""
-        feat, weight, norm = ctx.saved_tensors
-        needed = ctx.needs_input_grad[2:]
-        grad_feat: Tensor | None = None
-        if torch.is_grad_enabled():
-            grad_feat, grad_weight, grad_norm = _differentiably(ctx, grad_out, needed)
-        elif ctx.reverse is None:
-            _, grad_weight, grad_norm = _derivatives(
-                ctx.found, feat, grad_out, weight, norm, needed
-            )
-        else:
-            grad_feat, grad_weight, grad_norm = _derivatives(
-                ctx.reverse, grad_out, feat, weight.transpose(-1, -2), norm, needed
-            )
-            if grad_weight is not None:
-                grad_weight = grad_weight.transpose(-1, -2)
+        # Products keep the dtype of the forward, wherever the backward is asked for.
+        with torch.autocast(grad_out.device.type, enabled=False):
+            grad_feat, grad_weight, grad_norm = _gradients(ctx, grad_out)
         return (
             None,  # found
             None,  # reverse
@@ -140,6 +129,20 @@ class RelationalSum(Function):
             grad_weight,  # weight
             grad_norm,  # norm
         )
+
+
+def _gradients(ctx: Any, grad_out: Tensor) -> Sequence[Tensor | None]:
+    feat, weight, norm = ctx.saved_tensors
+    needed = ctx.needs_input_grad[2:]
+    if torch.is_grad_enabled():
+        return _differentiably(ctx, grad_out, needed)
+    if ctx.reverse is None:
+        return _derivatives(ctx.found, feat, grad_out, weight, norm, needed)
+    turned = weight.transpose(-1, -2)
+    grad_feat, grad_weight, grad_norm = _derivatives(
+        ctx.reverse, grad_out, feat, turned, norm, needed
+    )
+    return grad_feat, None if grad_weight is None else grad_weight.transpose(-1, -2), grad_norm
 
 
 def _differentiably(

@@ -317,7 +317,13 @@ class RowKernel:
         )
 
 
-def packed(tensor: Tensor) -> Tensor:
-    """The tensor in the form that kernels read: contiguous and on a 16-byte boundary."""
+def packed(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The tensor in the form that kernels read: contiguous and on a 16-byte boundary.
+
+    A second operand has to have the dtype of the first, as which its memory is read: autocast makes
+    float32 of some results, such as a quotient.
+    """
+    if dtype is not None and tensor.dtype != dtype:
+        tensor = tensor.to(dtype)
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()

@@ -66,7 +66,8 @@ def _forward(
 ) -> Tensor:
     """Multiply on whatever the features lie on."""
     if kernels_run(feat.device):
-        return _launch(struct, packed(feat), packed(feat_dst), num_heads, scaling, on_edges)
+        second = packed(feat_dst, feat.dtype)
+        return _launch(struct, packed(feat), second, num_heads, scaling, on_edges)
     run = cpu.dot_rows if feat.device.type == "cpu" else reference.dot_rows
     return run(
         struct,
@@ -107,14 +108,17 @@ class SDDMMFunction(Function):
         on_edges: bool,
     ) -> Tensor:
         """Multiply rows of ``num_heads`` parts."""
-        ctx.save_for_backward(feat, feat_dst)
-        ctx.struct, ctx.scaling, ctx.on_edges = struct, scaling, on_edges
+        ctx.struct, ctx.on_edges = struct, on_edges
+        # Each operand is needed for the gradient of the other one only.
+        needs_dst, needs_feat = ctx.needs_input_grad[1], ctx.needs_input_grad[2]
+        kept = feat if needs_feat else None, feat_dst if needs_dst else None
+        gradients.save(ctx, scaling, *kept)
         return _forward(struct, feat, feat_dst, num_heads, scaling, on_edges)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Sum the other operand's rows, weighted by the gradient of each edge."""
-        feat, feat_dst = ctx.saved_tensors
+        feat, feat_dst = gradients.saved(ctx)
         needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2]
         grad_feat, grad_dst = gradients.of_dot(
             EAGER, ctx.struct, feat, feat_dst, ctx.scaling, ctx.on_edges, grad_out, needed

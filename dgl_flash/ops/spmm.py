@@ -85,10 +85,10 @@ def _forward(
 ) -> Tensor:
     """Sum on whatever the features lie on."""
     if kernels_run(feat.device):
-        weight = None if edge_weight is None else packed(edge_weight)
+        weight = None if edge_weight is None else packed(edge_weight, feat.dtype)
         return _launch(struct, packed(feat), weight, scaling, on_edges)
     run = cpu.sum_rows if feat.device.type == "cpu" else reference.sum_rows
-    return run(
+    out = run(
         struct,
         feat,
         edge_weight,
@@ -97,6 +97,9 @@ def _forward(
         mean=scaling.mean,
         on_edges=on_edges,
     )
+    # Perhaps a part of a longer tensor, or another shape of one: torch lets nobody write over a
+    # view that was made here, and layers do.
+    return out.detach()
 
 
 def weighted_sum(
@@ -124,22 +127,25 @@ class SpMMFunction(Function):
         on_edges: bool,
     ) -> Tensor:
         """Sum (N, *) or (E, *) rows."""
-        ctx.struct, ctx.scaling, ctx.on_edges = struct, scaling, on_edges
-        # The features are needed for the weights' gradient only.
-        kept = feat if edge_weight is not None and ctx.needs_input_grad[2] else None
-        ctx.save_for_backward(kept, edge_weight)
+        ctx.struct, ctx.on_edges = struct, on_edges
+        ctx.weight_shape = gradients.shape_of(edge_weight)
+        # Each operand is needed for the gradient of the other one only.
+        needs_feat = edge_weight is not None and ctx.needs_input_grad[2]
+        weight = edge_weight if ctx.needs_input_grad[1] else None
+        gradients.save(ctx, scaling, feat if needs_feat else None, weight)
         return _forward(struct, feat, edge_weight, scaling, on_edges)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Gather over the reverse adjacency; dot products for the weights."""
-        feat, edge_weight = ctx.saved_tensors
+        feat, edge_weight = gradients.saved(ctx)
         needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2]
         grad_feat, grad_weight = gradients.of_sum(
             EAGER,
             ctx.struct,
             feat,
             edge_weight,
+            ctx.weight_shape,
             ctx.scaling,
             ctx.on_edges,
             grad_out,

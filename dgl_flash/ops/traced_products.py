@@ -100,15 +100,19 @@ def _(*arguments: Any) -> Tensor:
 
 def _sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     edges, (feat, weight, src_scale, dst_scale, ctx.mean, ctx.on_edges) = split(inputs)
-    needs_feat = weight is not None and _needed(ctx, 0, 1)[1]
-    save(ctx, edges, feat if needs_feat else None, weight, src_scale, dst_scale)
+    needs_weight, needs_feat = _needed(ctx, 0, 1)  # each for the gradient of the other one
+    ctx.weight_shape = gradients.shape_of(weight)
+    kept = feat if weight is not None and needs_feat else None, weight if needs_weight else None
+    save(ctx, edges, *kept, src_scale, dst_scale)
 
 
 def _sum_backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
     edges, (feat, weight, src_scale, dst_scale) = saved(ctx)
     scaling = Scaling(src_scale, dst_scale, ctx.mean)
     needed = _needed(ctx, 0, 1)
-    grads = gradients.of_sum(TRACED, edges, feat, weight, scaling, ctx.on_edges, grad_out, needed)
+    grads = gradients.of_sum(
+        TRACED, edges, feat, weight, ctx.weight_shape, scaling, ctx.on_edges, grad_out, needed
+    )
     return *NO_EDGE_GRADIENTS, *grads, None, None, None, None
 
 
@@ -130,7 +134,9 @@ def _(*arguments: Any) -> Tensor:
 
 def _dot_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     edges, (feat, feat_dst, _, src_scale, dst_scale, ctx.mean, ctx.on_edges) = split(inputs)
-    save(ctx, edges, feat, feat_dst, src_scale, dst_scale)
+    needs_dst, needs_feat = _needed(ctx, 0, 1)  # each for the gradient of the other one
+    kept = feat if needs_feat else None, feat_dst if needs_dst else None
+    save(ctx, edges, *kept, src_scale, dst_scale)
 
 
 def _dot_backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
@@ -159,7 +165,7 @@ def _(*arguments: Any) -> Tensor:
 
 def _map_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     edges, (ctx.op, feat_dst, other, src_scale, dst_scale, ctx.mean, ctx.on_edges) = split(inputs)
-    ctx.shapes = feat_dst.shape, None if other is None else other.shape
+    ctx.shapes = feat_dst.shape, gradients.shape_of(other)
     needs_dst, needs_other = _needed(ctx, 1, 2)
     kept = feat_dst if ctx.op == "mul" and needs_other else None
     second = other if ctx.op == "mul" and needs_dst else None
