@@ -133,6 +133,24 @@ def expand_as_pair(value: Any, graph: Any = None) -> tuple[Any, Any]:
     return value, value[: graph.num_dst_nodes()]
 
 
+def as_floats(feat: Tensor) -> Tensor:
+    """Turn integers into floats, as they do in DGL when they meet the factors of the degrees.
+
+    Parameters
+    ----------
+    feat : Tensor
+        Features; those of another dtype than an integer one are returned as they are.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
+    if feat.is_floating_point() or feat.is_complex() or feat.dtype == torch.bool:
+        return feat
+    return feat.to(torch.get_default_dtype())
+
+
 def register_residual(
     layer: nn.Module, in_feats: int, out_feats: int, residual: bool, bias: bool
 ) -> None:

@@ -86,6 +86,15 @@ def test_features_of_any_shape(extra, device):
     assert_same(APPNP(2, 0.2), graph, features(graph, 4, *extra), device)
 
 
+def test_features_of_integers(device):
+    """The factors of the degrees make floats of them."""
+    graph = regular()
+    feat = (10 * features(graph, 4)).long()
+    mine, other = (library.APPNPConv(2, 0.3) for library in (ours, theirs))
+    found = mine.to(device)(graph, feat.to(device))
+    torch.testing.assert_close(found.cpu(), other(graph, feat))
+
+
 def test_one_number_a_node(device):
     """DGL multiplies it by weights of two dimensions, and a matrix comes out."""
     graph = regular()
@@ -136,7 +145,9 @@ def test_no_edges_leave_the_jump(device):
 
 
 @pytest.mark.parametrize(
-    "edge_weight", [torch.ones(30, 1), -torch.ones(30)], ids=["two dimensions", "negative"]
+    "edge_weight",
+    [torch.ones(30, 1), -torch.ones(30), torch.ones(29)],
+    ids=["two dimensions", "negative", "too few"],
 )
 def test_wrong_weights(edge_weight):
     graph = regular()

@@ -116,6 +116,25 @@ def test_default_lambda_max_warns_at_the_callers_line():
     assert texts[0] == texts[1]
 
 
+@unwarned
+def test_features_of_integers(device):
+    """The factors of the degrees make floats of them."""
+    graph = regular()
+    feat = (10 * features(graph, 4)).long()
+    mine, other = CHEB(4, 3, 3)
+    found = mine.to(device)(graph, feat.to(device))
+    torch.testing.assert_close(found.cpu(), other(graph, feat))
+
+
+def test_lambda_max_is_not_rounded_to_the_integers_of_the_features(device):
+    """As DGL does."""
+    graph = regular()
+    feat = (10 * features(graph, 4)).long().to(device)
+    layer = CHEB(4, 3, 3)[0].to(device)
+    expected = layer(graph, feat.float(), [1.8])
+    assert torch.equal(layer(graph, feat, [1.8]), expected)
+
+
 def test_default_is_two(device):
     graph = regular()
     layer = CHEB(4, 3, 4)[0].to(device)

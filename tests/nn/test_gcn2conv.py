@@ -115,6 +115,15 @@ def test_surplus_rows_of_the_initial_features_are_not_read(device):
     assert torch.equal(layer(graph, feat, feat_0), layer(graph, feat, feat_0[:10]))
 
 
+def test_features_of_integers(device):
+    """The factors of the degrees make floats of them."""
+    graph = regular()
+    feat = (10 * features(graph, 4)).long()
+    mine, other = GCN2(4, 1)
+    found = mine.to(device)(graph, feat.to(device), feat.to(device))
+    torch.testing.assert_close(found.cpu(), other(graph, feat, feat))
+
+
 def test_path_by_hand(device):
     """In-degrees 0, 1, 1: the sum moves features one step on."""
     layer = GCN2(1, 1, alpha=0.25, lambda_=1, bias=False, **ANY_DEGREE)[0].to(device)
@@ -136,9 +145,10 @@ def test_weights_must_be_positive(value):
     assert (type(mine), str(mine)) == (type(other), str(other))
 
 
-def test_weights_must_be_scalar():
+@pytest.mark.parametrize("shape", [(30, 1), (29,)], ids=["two dimensions", "too few"])
+def test_weights_must_be_scalar_and_one_an_edge(shape):
     graph = regular()
-    feat, edge_weight = features(graph, 4), torch.ones(graph.num_edges(), 1)
+    feat, edge_weight = features(graph, 4), torch.ones(shape)
     mine, other = (raised(partial(c, graph, feat, feat, edge_weight)) for c in GCN2(4, 1))
     assert (type(mine), str(mine)) == (type(other), str(other))
 

@@ -98,6 +98,26 @@ def test_edge_features_of_fewer_dimensions(device):
     torch.testing.assert_close(layer(graph, feat, edge_feat), expected)
 
 
+@pytest.mark.parametrize(
+    ("of_nodes", "of_edges"),
+    [
+        (torch.int64, torch.float32),
+        (torch.float32, torch.int64),
+        (torch.float32, torch.bool),
+        (torch.float32, torch.float64),
+        (torch.float64, torch.float32),
+        (torch.float16, torch.float32),
+    ],
+)
+def test_two_dtypes(of_nodes, of_edges, device):
+    """As where torch adds two tensors, and hence in DGL."""
+    graph = regular()
+    feat, edge_feat = (3 * features(graph, 4)).to(of_nodes), edge_features(graph, 4).to(of_edges)
+    mine, other = build_twins("GINEConv", init_eps=0.5)
+    found = mine.to(device)(graph, feat.to(device), edge_feat.to(device))
+    torch.testing.assert_close(found.cpu(), other(graph, feat, edge_feat))
+
+
 @pytest.mark.parametrize("learn_eps", [False, True])
 @pytest.mark.parametrize("init_eps", [0, 0.5, -1.0])
 def test_eps(learn_eps, init_eps, device):

@@ -269,6 +269,18 @@ def test_one_group(device):
     assert raised(partial(theirs.GroupRevRes(gcn(theirs), 1), regular(), draw(10, 4)))
 
 
+def test_features_of_integers(device):
+    """They are rebuilt as exactly as floats."""
+    graph, layer = regular(), ours.GroupRevRes(gcn(ours)).to(device)
+    feat = torch.arange(80, device=device).reshape(10, 8) % 7
+    gradients = []
+    for x in (feat, feat.float()):
+        layer.zero_grad()
+        layer(graph, x).square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in layer.parameters()])
+    assert all(map(torch.equal, *gradients))
+
+
 @pytest.mark.parametrize("norm", [nn.LayerNorm, nn.BatchNorm1d])
 def test_derivative(norm, device):
     layer = ours.GroupRevRes(Normalised(2, norm=norm), 2).double().to(device)

@@ -122,6 +122,18 @@ def test_a_norm_of_one_dimension(device):
     assert torch.equal(layer(graph, feat, types, norm), layer(graph, feat, types, norm[:, None]))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16, torch.float64], ids=str)
+def test_a_norm_of_another_dtype(dtype, device):
+    graph = regular()
+    feat, types = features(graph), types_of(graph)
+    norm = (3 * draw(graph.num_edges(), 1, seed=3)).to(dtype)
+    mine, other = RGCN(6, 4, 3)
+    found = mine.to(device)(graph, feat.to(device), types, norm.to(device))
+    expected = other(graph, feat, types, norm)
+    # DGL multiplies in the dtype of the features.
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_relations_as_a_list(device):
     graph = regular()
     layer = RGCN(6, 4, 3)[0].to(device)

@@ -78,6 +78,15 @@ def test_bias_and_norm(bias, norm, device):
     assert_same(SGC(4, 3, bias=bias, norm=norm), graph, features(graph, 4), device)
 
 
+def test_features_of_integers(device):
+    """The factors of the degrees make floats of them."""
+    graph = regular()
+    feat = (10 * features(graph, 4)).long()
+    mine, other = SGC(4, 3, 2)
+    found = mine.to(device)(graph, feat.to(device))
+    torch.testing.assert_close(found.cpu(), other(graph, feat))
+
+
 def test_leading_dimensions(device):
     """DGL scales them along the wrong dimension: each slice stands for itself."""
     graph = regular()
@@ -153,7 +162,9 @@ def test_no_edges_give_the_bias(device):
 
 
 @pytest.mark.parametrize(
-    "edge_weight", [torch.ones(30, 1), -torch.ones(30)], ids=["two dimensions", "negative"]
+    "edge_weight",
+    [torch.ones(30, 1), -torch.ones(30), torch.ones(29)],
+    ids=["two dimensions", "negative", "too few"],
 )
 def test_wrong_weights(edge_weight):
     graph = regular()

@@ -82,6 +82,15 @@ def test_bias_and_activation(bias, activation, device):
     assert_same(TAG(4, 3, bias=bias, activation=activation), graph, features(graph, 4), device)
 
 
+def test_features_of_integers(device):
+    """The factors of the degrees make floats of them."""
+    graph = regular()
+    feat = (10 * features(graph, 4)).long()
+    mine, other = TAG(4, 3)
+    found = mine.to(device)(graph, feat.to(device))
+    torch.testing.assert_close(found.cpu(), other(graph, feat))
+
+
 def test_no_edges_leave_the_node_itself(device):
     layers = TAG(4, 3)
     feat = draw(4, 4)
@@ -91,7 +100,9 @@ def test_no_edges_leave_the_node_itself(device):
 
 
 @pytest.mark.parametrize(
-    "edge_weight", [torch.ones(30, 1), -torch.ones(30)], ids=["two dimensions", "negative"]
+    "edge_weight",
+    [torch.ones(30, 1), -torch.ones(30), torch.ones(29)],
+    ids=["two dimensions", "negative", "too few"],
 )
 def test_wrong_weights(edge_weight):
     graph = regular()

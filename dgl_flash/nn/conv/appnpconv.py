@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import degree_scale, read_graph, require_one_node_set
+from dgl_flash.nn.common import as_floats, degree_scale, read_graph, require_one_node_set
 from dgl_flash.nn.conv.graphconv import EdgeWeightNorm
 
 
@@ -67,7 +67,7 @@ class APPNPConv(nn.Module):
         graph : DGLGraph or dgl_flash.Graph
             A homogeneous graph; it may stay on the CPU while the features are on a GPU.
         feat : Tensor
-            (N, \*)
+            (N, \*); without edge weights integers become floats.
         edge_weight : Tensor, optional
             (E,), positive.
 
@@ -79,17 +79,19 @@ class APPNPConv(nn.Module):
         Raises
         ------
         DGLError
-            If an edge weight is not scalar or not positive, or the graph has two sets of nodes.
+            If edge weights are not scalar, not positive or not one an edge, or the graph has two
+            sets of nodes.
         TypeError
             If ``graph`` is no graph, or dtypes differ.
         ValueError
-            If features or edge weights do not fit the graph.
+            If features do not fit the graph.
         """
         struct = read_graph(self, graph, feat)
         require_one_node_set(self, graph)
         src_scale = dst_scale = None
         stay = 1 - self._alpha
         if edge_weight is None:
+            feat = as_floats(feat)
             src_scale = degree_scale(struct, "src", -0.5, feat)
             dst_scale = stay * degree_scale(struct, "dst", -0.5, feat)
             if self.edge_drop.training and self.edge_drop.p > 0:

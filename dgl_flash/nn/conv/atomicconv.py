@@ -91,8 +91,9 @@ class AtomicConv(nn.Module):
     plain torch. On the CPU the reference path computes the same.
 
     DGL keeps the passed tensors themselves as parameters, so that two layers made from the same
-    tensors are trained as one; here they are copied. Graphs without edges, blocks and bipartite
-    graphs, on which DGL fails, work.
+    tensors are trained as one; here they are copied. Features of integers are an error; DGL cuts
+    the filters down to integers for them. Graphs without edges, blocks and bipartite graphs, on
+    which DGL fails, work.
 
     Examples
     --------

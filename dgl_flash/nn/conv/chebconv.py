@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dgl_flash import ops
 from dgl_flash.errors import dgl_warning
-from dgl_flash.nn.common import degree_scale, read_graph, require_one_node_set
+from dgl_flash.nn.common import as_floats, degree_scale, read_graph, require_one_node_set
 
 
 class ChebConv(nn.Module):
@@ -54,6 +54,7 @@ class ChebConv(nn.Module):
     layer are plain torch on the nodes. On the CPU the reference path computes the same.
 
     ``lambda_max`` of one number serves every graph of a batch; DGL accepts that for a batch of one.
+    For features of integers DGL cuts it down to an integer.
 
     Examples
     --------
@@ -93,7 +94,7 @@ class ChebConv(nn.Module):
         graph : DGLGraph or dgl_flash.Graph
             A homogeneous graph; it may stay on the CPU while the features are on a GPU.
         feat : Tensor
-            (N, in_feats)
+            (N, in_feats); integers become floats.
         lambda_max : list of float or Tensor, optional
             The largest eigenvalue of the normalised Laplacian of each of the :math:`B` graphs of a
             batch, (B,) or (B, 1), as ``dgl.laplacian_lambda_max`` computes it. By default 2 with a
@@ -115,6 +116,7 @@ class ChebConv(nn.Module):
         """
         struct = read_graph(self, graph, feat)
         require_one_node_set(self, graph)
+        feat = as_floats(feat)
         renorm = self._renorm(graph, feat, lambda_max)
         # DGL takes the in-degrees for both ends, also where the graph is directed.
         scale = degree_scale(struct, "dst", -0.5, feat)

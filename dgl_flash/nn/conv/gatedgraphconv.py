@@ -62,7 +62,7 @@ class GatedGraphConv(nn.Module):
     same.
 
     Unlike in DGL, edge types may be given for a graph without edges, and ``etypes`` must have one
-    entry for every edge.
+    entry for every edge. With several types, one that no edge has gets gradients of 0, not None.
 
     Examples
     --------

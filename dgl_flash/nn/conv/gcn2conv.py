@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import degree_scale, read_graph, require_one_node_set
+from dgl_flash.nn.common import as_floats, degree_scale, read_graph, require_one_node_set
 from dgl_flash.nn.conv.graphconv import EdgeWeightNorm
 
 
@@ -137,7 +137,8 @@ class GCN2Conv(nn.Module):
         graph : DGLGraph or dgl_flash.Graph
             A homogeneous graph; it may stay on the CPU while the features are on a GPU.
         feat : Tensor
-            (N, \*, in_feats), the features of this layer.
+            (N, \*, in_feats), the features of this layer; without edge weights integers become
+            floats.
         feat_0 : Tensor
             (N, \*, in_feats), the features of the first layer; rows after N are not read.
         edge_weight : Tensor, optional
@@ -152,15 +153,17 @@ class GCN2Conv(nn.Module):
         ------
         DGLError
             If there are nodes without in-edges and ``allow_zero_in_degree`` is False, if edge
-            weights are not scalar or not positive, or if there is more than one set of nodes.
+            weights are not scalar, not positive or not one an edge, or if there is more than one
+            set of nodes.
         TypeError
             If ``graph`` is no graph, or dtypes differ.
         ValueError
-            If features or edge weights do not fit the graph.
+            If features do not fit the graph.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         require_one_node_set(self, graph)
         if edge_weight is None:
+            feat = as_floats(feat)
             # DGL takes the in-degrees for both ends, also where the graph is directed.
             scale = degree_scale(struct, "dst", -0.5, feat)
             smoothed = ops.spmm(struct, feat, src_scale=scale, dst_scale=scale)

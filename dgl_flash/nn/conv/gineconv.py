@@ -96,7 +96,8 @@ class GINEConv(nn.Module):
             (N, \*); on a block the first rows are the destinations. A pair holds (N_src, \*) and
             (N_dst, \*).
         edge_feat : Tensor
-            (E, \*); its dimensions and those of the features may be 1 where the others are not.
+            (E, \*); its dimensions and those of the features may be 1 where the others are not. Of
+            two dtypes, one of which may be of integers, the result has the wider one, as in DGL.
 
         Returns
         -------
@@ -106,12 +107,15 @@ class GINEConv(nn.Module):
         Raises
         ------
         DGLError
-            If the features do not broadcast, differ in dtype, or have not one row a source or edge.
+            If the features do not broadcast, or have not one row a source or edge.
         TypeError
             If ``graph`` is no graph.
         """
         struct = read_graph(self, graph, node_feat)
         feat_src, feat_dst = expand_as_pair(node_feat, graph)
+        if isinstance(edge_feat, Tensor) and edge_feat.dtype != feat_src.dtype:
+            dtype = torch.promote_types(feat_src.dtype, edge_feat.dtype)
+            feat_src, edge_feat = feat_src.to(dtype), edge_feat.to(dtype)
         messages = functional.relu(ops.u_add_e(struct, feat_src, edge_feat), inplace=True)
         out = (1 + self.eps) * feat_dst + ops.copy_e_sum(struct, messages)
         return out if self.apply_func is None else self.apply_func(out)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from dgl_flash import ops
 from dgl_flash.errors import dgl_error
-from dgl_flash.nn.common import degree_scale, expand_as_pair, read_graph
+from dgl_flash.nn.common import as_floats, degree_scale, expand_as_pair, read_graph
+from dgl_flash.ops.broadcast import fit, spread
 from dgl_flash.structure import GraphStructure
 
 
@@ -62,7 +63,8 @@ class EdgeWeightNorm(nn.Module):
         Raises
         ------
         DGLError
-            If a weight is not scalar, or not positive with ``norm="both"``.
+            If a weight is not scalar, or not positive with ``norm="both"``, or there is not one
+            weight an edge.
         """
         struct = read_graph(self, graph, edge_weight)
         if edge_weight.dim() > 1:
@@ -74,6 +76,12 @@ class EdgeWeightNorm(nn.Module):
             raise dgl_error(
                 'Non-positive edge weight detected with `norm="both"`. '
                 "This leads to square root of zero or negative values."
+            )
+        rows = edge_weight.shape[0] if edge_weight.dim() else 0
+        if rows != struct.num_edges:
+            raise dgl_error(
+                "Expect number of features to match number of edges. "
+                f"Got {rows} and {struct.num_edges} instead."
             )
         if self._norm == "none":
             return edge_weight.clone()
@@ -130,6 +138,9 @@ class GraphConv(nn.Module):
     -----
     Source: T. N. Kipf, M. Welling, "Semi-Supervised Classification with Graph Convolutional
     Networks", ICLR 2017, https://arxiv.org/abs/1609.02907.
+
+    Edge weights with more dimensions than the features give a result with as many; DGL's norms
+    ``"both"`` and ``"right"`` then scale the wrong dimension.
 
     **Fused path.** Normalisation, edge weights and sum run in one CUDA kernel
     (``dgl_flash.ops.spmm``) in float64, float32, float16 and bfloat16, on the narrower of input
@@ -207,11 +218,13 @@ class GraphConv(nn.Module):
         graph : DGLGraph, DGLBlock or dgl_flash.Graph
             The graph; it may stay on the CPU while the features are on a GPU.
         feat : Tensor or pair of Tensor
-            (N_src, \*, in_feats). Of a pair only the source part is read.
+            (N_src, \*, in_feats). Of a pair only the source part is read. Norms ``"both"`` and
+            ``"left"`` turn integers into floats.
         weight : Tensor, optional
             (in_feats, out_feats), for a module built with ``weight=False``.
         edge_weight : Tensor, optional
-            (E,), or (E, ...) as in DGL: aligned with the last dimensions of the features.
+            (E,), or (E, ...) as in DGL: aligned with the last dimensions of the features; either
+            may be 1 wide, or have fewer dimensions, where the other is wider.
 
         Returns
         -------
@@ -221,8 +234,8 @@ class GraphConv(nn.Module):
         Raises
         ------
         DGLError
-            If there are destinations without in-edges and ``allow_zero_in_degree`` is False, or
-            if a weight is passed to a module that has one.
+            If there are destinations without in-edges and ``allow_zero_in_degree`` is False, if
+            a weight is passed to a module that has one, or if edge weights do not broadcast.
         TypeError
             If ``graph`` is no graph, or dtypes differ.
         ValueError
@@ -230,6 +243,8 @@ class GraphConv(nn.Module):
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         feat_src, _ = expand_as_pair(feat)
+        if self._norm in ("left", "both"):
+            feat_src = as_floats(feat_src)
         if weight is None:
             weight = self.weight
         elif self.weight is not None:
@@ -240,10 +255,11 @@ class GraphConv(nn.Module):
         project_first = self._in_feats > self._out_feats
         if weight is not None and project_first:
             feat_src = torch.matmul(feat_src, weight)
+        feat_src, edge_weight = _align(feat_src, edge_weight)
         out = ops.spmm(
             struct,
             feat_src,
-            _align(edge_weight, feat_src),
+            edge_weight,
             src_scale=self._scale(struct, "src", feat_src),
             dst_scale=self._scale(struct, "dst", feat_src),
         )
@@ -269,14 +285,15 @@ class GraphConv(nn.Module):
         return summary
 
 
-def _align(edge_weight: Tensor | None, feat: Tensor) -> Tensor | None:
-    """Align edge weights with the *last* dimensions of the features, as DGL does."""
-    if edge_weight is None or not 2 <= edge_weight.dim() <= feat.dim():
-        return edge_weight
-    missing = (1,) * (feat.dim() - edge_weight.dim())
-    weight = edge_weight.reshape(edge_weight.shape[:1] + missing + edge_weight.shape[1:])
-    if weight.shape[1] > 1 or weight[:1].numel() == 1:
-        return weight
-    # The op takes weights of the first dimensions only; others are spelled out, which is rare.
-    sizes = [max(have, want) for have, want in zip(weight.shape[1:], feat.shape[1:], strict=True)]
-    return weight.expand(-1, *sizes)
+def _align(feat: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Broadcast features and edge weights from their *last* dimensions on, as DGL does."""
+    if not isinstance(edge_weight, Tensor) or edge_weight.dim() < 2:
+        return feat, edge_weight
+    feat, weight, shape = fit("mul", feat, edge_weight)
+    sizes = tuple(weight.shape[1:])
+    while sizes and sizes[-1] == 1:
+        sizes = sizes[:-1]
+    if sizes != shape[: len(sizes)]:
+        # The op takes weights of the first dimensions only; others are spelled out, which is rare.
+        weight = spread(weight, shape)
+    return spread(feat, shape), weight

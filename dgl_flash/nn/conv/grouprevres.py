@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dgl_flash.nn.common import as_floats
 from dgl_flash.nn.conv.reversible import Call, compose
 from dgl_flash.structure import is_tracing
 
@@ -88,7 +89,7 @@ class GroupRevRes(nn.Module):
         g : DGLGraph, DGLBlock or dgl_flash.Graph
             The graph, or what else the modules take first.
         x : Tensor
-            (N, \*, D), D a multiple of the number of groups.
+            (N, \*, D), D a multiple of the number of groups. Integers are turned into floats.
         *args
             Further arguments of the modules, e.g. edge features. Of a tensor each group gets its
             part of the last dimension.
@@ -112,6 +113,7 @@ class GroupRevRes(nn.Module):
                 f"GroupRevRes: expected `x` to be a tensor, got {type(x).__name__}; did you swap "
                 "`g` and `x`? The graph comes first"
             )
+        x = as_floats(x)  # integers could not be rebuilt
         call = self._reversible_call(g, x, args)
         if call is None:
             return compose(self.gnn_modules, g, x, args)

@@ -153,7 +153,8 @@ class RelGraphConv(nn.Module):
         etypes : Tensor or list of int
             (E,), relation of each edge, values in [0, R).
         norm : Tensor, optional
-            :math:`c`, (E,) or (E, 1); or (E, out_feat), a factor for each output.
+            :math:`c`, (E,) or (E, 1); or (E, out_feat), a factor for each output. It may be of
+            integers or of another floating dtype; the sum has the wider of the two, as in DGL.
         presorted : bool
             Whether the edges are sorted by relation. It changes nothing here.
 
@@ -165,7 +166,7 @@ class RelGraphConv(nn.Module):
         Raises
         ------
         TypeError
-            If ``g`` is no graph, ``feat`` no tensor, or dtypes differ.
+            If ``g`` is no graph, ``feat`` no tensor, or its dtype not that of the module.
         ValueError
             If features, factors or relations have a wrong shape.
         IndexError
@@ -179,8 +180,11 @@ class RelGraphConv(nn.Module):
             raise TypeError("RelGraphConv: expected `feat` to be one tensor, got a tuple")
         if not isinstance(etypes, Tensor):
             etypes = torch.as_tensor(etypes, dtype=torch.int64)
-        weight = self.linear_r._matrices()
-        h = ops.relational_sum(struct, feat, weight, etypes, norm)
+        feat_src, weight = feat, self.linear_r._matrices()
+        if isinstance(norm, Tensor) and norm.dtype != feat.dtype == weight.dtype:
+            dtype = torch.promote_types(feat.dtype, norm.dtype)
+            feat_src, weight, norm = feat.to(dtype), weight.to(dtype), norm.to(dtype)
+        h = ops.relational_sum(struct, feat_src, weight, etypes, norm)
         if self.layer_norm:
             h = self.layer_norm_weight(h)
         if self.bias:

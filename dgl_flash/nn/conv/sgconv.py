@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import degree_scale, read_graph, require_one_node_set
+from dgl_flash.nn.common import as_floats, degree_scale, read_graph, require_one_node_set
 from dgl_flash.nn.conv.graphconv import EdgeWeightNorm
 
 
@@ -108,7 +108,7 @@ class SGConv(nn.Module):
         graph : DGLGraph or dgl_flash.Graph
             A homogeneous graph; it may stay on the CPU while the features are on a GPU.
         feat : Tensor
-            (N, \*, in_feats)
+            (N, \*, in_feats); without edge weights integers become floats.
         edge_weight : Tensor, optional
             (E,), positive.
 
@@ -120,12 +120,13 @@ class SGConv(nn.Module):
         Raises
         ------
         DGLError
-            If there are nodes without in-edges and ``allow_zero_in_degree`` is False, or if an
-            edge weight is not scalar or not positive, or the graph has two sets of nodes.
+            If there are nodes without in-edges and ``allow_zero_in_degree`` is False, or if edge
+            weights are not scalar, not positive or not one an edge, or the graph has two sets of
+            nodes.
         TypeError
             If ``graph`` is no graph, or dtypes differ.
         ValueError
-            If features or edge weights do not fit the graph.
+            If features do not fit the graph.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         if edge_weight is not None:
@@ -133,7 +134,10 @@ class SGConv(nn.Module):
         if self._cached_h is not None:
             return self.fc(self._cached_h)
         require_one_node_set(self, graph)
-        scale = None if edge_weight is not None else degree_scale(struct, "dst", -0.5, feat)
+        scale = None
+        if edge_weight is None:
+            feat = as_floats(feat)
+            scale = degree_scale(struct, "dst", -0.5, feat)
         for _ in range(self._k):
             feat = ops.spmm(struct, feat, edge_weight, src_scale=scale, dst_scale=scale)
         if self.norm is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import degree_scale, read_graph
+from dgl_flash.nn.common import as_floats, degree_scale, read_graph
 from dgl_flash.nn.conv.graphconv import EdgeWeightNorm
 
 
@@ -84,7 +84,7 @@ class TAGConv(nn.Module):
         graph : DGLGraph or dgl_flash.Graph
             A homogeneous graph; it may stay on the CPU while the features are on a GPU.
         feat : Tensor
-            (N, \*, in_feats)
+            (N, \*, in_feats); without edge weights integers become floats.
         edge_weight : Tensor, optional
             (E,), positive.
 
@@ -98,16 +98,17 @@ class TAGConv(nn.Module):
         AssertionError
             If the graph has two sets of nodes, as in DGL.
         DGLError
-            If an edge weight is not scalar or not positive.
+            If edge weights are not scalar, not positive or not one an edge.
         TypeError
             If ``graph`` is no graph, or dtypes differ.
         ValueError
-            If features or edge weights do not fit the graph.
+            If features do not fit the graph.
         """
         struct = read_graph(self, graph, feat)
         assert getattr(graph, "is_homogeneous", True), "Graph is not homogeneous"
         scale = None
         if edge_weight is None:
+            feat = as_floats(feat)
             scale = degree_scale(struct, "dst", -0.5, feat)
         else:
             edge_weight = EdgeWeightNorm("both")(struct, edge_weight)
