@@ -117,7 +117,7 @@ OWN: dict[str, Callable[[], Edges]] = {
     "tiny-clusters": partial(clusters, 3, 20, 0.9, 40),
     "tiny-molecules": partial(molecules, 6, 9, 2),
 }
-# `reddit` has twice the edges of all others together: it is measured when asked for.
+# `reddit` has half as many edges again as the largest of these: it is measured when asked for.
 SUITE = ("arxiv", "web", "products", "proteins", "road", "tolokers", "pokec", "molecules")
 
 

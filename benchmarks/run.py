@@ -132,8 +132,7 @@ def _must(
 ) -> float | None:
     """Largest acceptable ratio; None where nothing is asked."""
     if dtype == "float32":
-        found = targets.target(case.op, case.shape, which, graph.name)
-        return None if found is None else found.must
+        return targets.target(case.op, case.shape, which, graph.name)
     if dtype == "float64" or float32 is None or device.type != "cuda":
         return None
     cache = torch.cuda.get_device_properties(device).L2_cache_size

@@ -14,7 +14,7 @@ from dgl_flash.kernels.layout import Layout
 from dgl_flash.kernels.source import source_root
 from dgl_flash.ops import choose
 
-pytest.importorskip("cupy", reason="needs CuPy with NVRTC: pip install 'dgl_flash[test]'")
+pytest.importorskip("cupy", reason="needs CuPy with NVRTC: pip install 'dgl_flash[nvrtc]'")
 
 from tests.kernels.nvrtc import compile_for
 
