@@ -150,7 +150,8 @@ class TypedLinear(nn.Module):
         Raises
         ------
         TypeError
-            If ``x`` is no floating-point tensor, or ``x_type`` is none of integers.
+            If ``x`` is no floating-point tensor of the dtype of the module, or types that are not
+            promised to be sorted are no int32 or int64.
         ValueError
             If shapes do not fit, or sorted types are out of range.
         IndexError

@@ -49,6 +49,7 @@ class LabelPropagation(nn.Module):
 
     **Fused path.** The sum over the neighbours is one CUDA kernel a step (``dgl_flash.ops.spmm``)
     with :math:`\alpha` and both normalisations in it; no tensor of the size of the edges is made.
+    On the CPU plain torch computes the same.
 
     Examples
     --------
@@ -86,7 +87,8 @@ class LabelPropagation(nn.Module):
         g : DGLGraph or dgl_flash.Graph
             A homogeneous graph; it may stay on the CPU while the labels are on a GPU.
         labels : Tensor
-            (N,) or (N, 1), int64: classes. Or (N, C): one-hot classes, or C labels each.
+            (N,) or (N, 1), int64: classes. Or (N, C): one-hot classes, or C labels each; of any
+            dtype, it becomes float32.
         mask : Tensor, optional
             (N,), bool: the nodes whose labels are given. Default: all.
 
@@ -99,6 +101,10 @@ class LabelPropagation(nn.Module):
         ------
         ValueError
             If ``norm_type`` is unknown, or the labels do not fit the graph.
+        IndexError
+            If the mask does not fit the labels.
+        RuntimeError
+            If classes are negative or no int64.
         DGLError
             If the graph has two sets of nodes.
         TypeError

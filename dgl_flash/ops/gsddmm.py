@@ -65,19 +65,20 @@ def gsddmm(
     Raises
     ------
     DGLError
-        When the operator is unknown, dtypes differ, or feature shapes do not fit.
-    TypeError, ValueError
-        When ``g`` is no graph, an operand is missing, no floating-point tensor, or has not one row
-        a node or edge, or a target is unknown.
+        When the operator is unknown, dtypes differ, an operand has not one row a node or edge, or
+        feature shapes do not fit.
+    TypeError
+        When ``g`` is no graph, or an operand is missing or no floating-point tensor.
+    ValueError
+        When an operand is sparse or lies on another device, or a target is unknown.
 
     Notes
     -----
-    Fused path: on CUDA one kernel (``sddmm`` for ``dot``, else ``edge_map``) keeps the row of one
-    end, reads the other operand once an edge and writes the result, the only tensor of edges (a
+    **Fused path.** On CUDA one kernel (``sddmm`` for ``dot``, else ``edge_map``) keeps the row of
+    one end, reads the other operand once an edge and writes the result, the only tensor of edges (a
     difference from or quotient by edge features makes one more, the negative or reciprocal). The
     relations of a heterograph are one launch, on a copy of the operands, as long as their results
-    have one shape.
-    Gradients of any order are fused too. The CPU works in chunks of edges.
+    have one shape. Gradients of any order are fused too. The CPU works in chunks of edges.
     """
     given = rhs_data if op == "copy_rhs" else lhs_data
     if isinstance(given, (list, tuple)) and has_many_relations(g):

@@ -243,10 +243,11 @@ def spmm(
 
     Notes
     -----
-    Fused path: on CUDA one kernel reads each source row once per edge, with all factors applied on
-    the way, sums in float32 (float64 for float64) and writes each row once; its gradients are the
-    same kernel on the reverse adjacency and one kernel of dot products, so derivatives of any order
-    are fused too. No atomics: bit-equal from run to run. The CPU takes the reference path.
+    **Fused path.** On CUDA one kernel reads each source row once per edge, with all factors applied
+    on the way, sums in float32 (float64 for float64) and writes each row once; its gradients are
+    the same kernel on the reverse adjacency and one kernel of dot products, so derivatives of any
+    order are fused too. No atomics: bit-equal from run to run. On the CPU plain torch
+    (``dgl_flash.cpu``) computes the same.
     """
     struct = structure(graph, check.device(feat), op="spmm")
     feat, edge_weight = check.autocast(feat, edge_weight)

@@ -180,7 +180,8 @@ def _build(struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool) 
     smallest, largest = extremes.tolist()
     if smallest < 0 or largest >= max(num_types, 1):
         raise IndexError(
-            f"expected edge types in [0, {num_types}), got values from {smallest} to {largest}"
+            f"relational_sum: expected edge types in [0, {num_types}) in `etypes`, got values from "
+            f"{smallest} to {largest}; there is one matrix for each type"
         )
     pairs = _Pairs.of(src, dst, pair_of_edge, int(group_pairs[-1]))
     order = order if adj.eids is None else adj.eids.index_select(0, order)

@@ -192,7 +192,7 @@ def test_what_is_told_about_degrees_is_right(monkeypatch):
 @pytest.mark.parametrize("values", [[0, 3], [-1, 2]])
 def test_relations_out_of_range(values, layout):
     struct = structure(make_graph(([0, 1], [1, 0])))
-    text = rf"edge types in \[0, 3\), got values from {values[0]} to {values[1]}"
+    text = rf"edge types in \[0, 3\) in `etypes`, got values from {values[0]} to {values[1]}"
     with pytest.raises(IndexError, match=text):
         relations(struct, torch.tensor(values), 3)
 

@@ -82,7 +82,7 @@ class APPNPConv(nn.Module):
             If edge weights are not scalar, not positive or not one an edge, or the graph has two
             sets of nodes.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph, or edge weights have another dtype than the features.
         ValueError
             If features do not fit the graph.
         """

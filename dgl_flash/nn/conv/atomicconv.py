@@ -88,7 +88,7 @@ class AtomicConv(nn.Module):
 
     **Fused path.** Products and sum run in one CUDA kernel (``dgl_flash.ops.u_mul_e_sum``), so that
     no tensor of shape (E, T, K) exists; the filters (E, K) and what autograd keeps of them are in
-    plain torch. On the CPU the reference path computes the same.
+    plain torch. On the CPU all is, without such a tensor either.
 
     DGL keeps the passed tensors themselves as parameters, so that two layers made from the same
     tensors are trained as one; here they are copied. Features of integers are an error; DGL cuts
@@ -147,9 +147,9 @@ class AtomicConv(nn.Module):
         Raises
         ------
         DGLError
-            If node features or distances do not fit the graph or differ in dtype.
+            If node features or distances do not fit the graph.
         TypeError
-            If ``graph`` is no graph.
+            If ``graph`` is no graph, or the features are integers.
         """
         struct = read_graph(self, graph, feat)
         filters = self.radial_pooling(distances).to(feat).transpose(0, 1).squeeze(-1)  # (E, K)

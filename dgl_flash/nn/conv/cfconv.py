@@ -77,8 +77,8 @@ class CFConv(nn.Module):
 
     **Fused path.** Products and sum run in one CUDA kernel (``dgl_flash.ops.u_mul_e_sum``): there
     are no messages (E, hidden_feats) beside the filters (E, hidden_feats). The network that makes
-    the filters is plain torch, and autograd keeps its activations. On the CPU the reference path
-    computes the same.
+    the filters is plain torch, and autograd keeps its activations. On the CPU plain torch computes
+    the same.
 
     Examples
     --------
@@ -125,9 +125,11 @@ class CFConv(nn.Module):
         Raises
         ------
         DGLError
-            If node or edge features do not fit the graph or differ in dtype.
+            If node or edge features do not fit the graph.
         TypeError
             If ``g`` is no graph.
+        RuntimeError
+            If features have another dtype than the module.
         """
         struct = read_graph(self, g, node_feats)
         feat_src, _ = expand_as_pair(node_feats)

@@ -51,7 +51,7 @@ class ChebConv(nn.Module):
     **Fused path.** Each of the :math:`K - 1` products with :math:`D^{-1/2} A D^{-1/2}` is one CUDA
     kernel (``dgl_flash.ops.spmm``) that applies both degree factors on the way, in float64,
     float32, float16 and bfloat16; there is no edge-sized tensor. The recurrence and the linear
-    layer are plain torch on the nodes. On the CPU the reference path computes the same.
+    layer are plain torch on the nodes. On the CPU plain torch computes the same.
 
     ``lambda_max`` of one number serves every graph of a batch; DGL accepts that for a batch of one.
     For features of integers DGL cuts it down to an integer.
@@ -97,8 +97,9 @@ class ChebConv(nn.Module):
             (N, in_feats); integers become floats.
         lambda_max : list of float or Tensor, optional
             The largest eigenvalue of the normalised Laplacian of each of the :math:`B` graphs of a
-            batch, (B,) or (B, 1), as ``dgl.laplacian_lambda_max`` computes it. By default 2 with a
-            warning, as in DGL: no eigenvalue is estimated.
+            batch, (B,) or (B, 1), as ``dgl.laplacian_lambda_max`` computes it; more than one need a
+            ``DGLGraph``, which knows its batch. By default 2 with a warning, as in DGL: no
+            eigenvalue is estimated.
 
         Returns
         -------
@@ -110,9 +111,11 @@ class ChebConv(nn.Module):
         DGLError
             If the graph has more than one set of nodes.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph.
         ValueError
             If the features do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat)
         require_one_node_set(self, graph)

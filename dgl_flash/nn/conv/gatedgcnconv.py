@@ -64,7 +64,7 @@ class GatedGCNConv(nn.Module):
     the gated sum over the neighbours (``u_mul_e_sum``) and the sum of the gates (``copy_e_sum``)
     are one CUDA kernel each; there are no messages. What is edge-sized is inherent, since the layer
     returns edge features: :math:`y`, the gates, and what normalisation, activation, residual and
-    dropout make of :math:`y` in plain torch. On the CPU the reference path computes the same.
+    dropout make of :math:`y` in plain torch. On the CPU plain torch computes the same.
 
     Examples
     --------
@@ -120,10 +120,12 @@ class GatedGCNConv(nn.Module):
         Raises
         ------
         DGLError
-            If node or edge features do not fit the graph or differ in dtype, or the graph has more
-            than one set of nodes.
+            If node or edge features do not fit the graph, or the graph has more than one set of
+            nodes.
         TypeError
             If ``graph`` is no graph.
+        RuntimeError
+            If features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat)
         require_one_node_set(self, graph)

@@ -129,11 +129,12 @@ class GatedGraphConv(nn.Module):
         AssertionError
             If the graph is not homogeneous, or a type is out of range.
         TypeError
-            If ``graph`` is no graph, dtypes differ, or ``etypes`` is missing.
+            If ``graph`` is no graph, or with several types ``etypes`` is missing or dtypes differ.
         ValueError
             If features or types do not fit the graph.
         RuntimeError
-            If the features are wider than ``out_feats``.
+            If the features are wider than ``out_feats`` or, with one type, have another dtype than
+            the module.
         """
         if not getattr(graph, "is_homogeneous", True):
             raise AssertionError(

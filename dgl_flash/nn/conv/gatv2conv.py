@@ -166,9 +166,11 @@ class GATv2Conv(nn.Module):
         DGLError
             If there are destinations without in-edges and ``allow_zero_in_degree`` is False.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph.
         ValueError
             If the features do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         if isinstance(feat, tuple):

@@ -64,7 +64,7 @@ class GCN2Conv(nn.Module):
     **Fused path.** The normalised sum over the neighbours is one CUDA kernel
     (``dgl_flash.ops.spmm``) in float64, float32, float16 and bfloat16, with the degrees or the
     edge weights applied on the way; there is no edge-sized tensor beyond the weights themselves.
-    On the CPU the reference path computes the same.
+    On the CPU plain torch computes the same.
 
     Features (N, \*, in_feats) of more than two dimensions work; in DGL they do so with edge weights
     only.
@@ -156,9 +156,11 @@ class GCN2Conv(nn.Module):
             weights are not scalar, not positive or not one an edge, or if there is more than one
             set of nodes.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph, or edge weights have another dtype than the features.
         ValueError
             If features do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         require_one_node_set(self, graph)

@@ -65,12 +65,12 @@ class GMMConv(nn.Module):
 
     **Fused path.** The Gaussians weigh the :math:`K` parts of a source's row like attention weighs
     heads: for the sum and the mean that is one CUDA kernel (``dgl_flash.ops.spmm``) in float64,
-    float32, float16 and bfloat16, and no tensor of shape (E, K, out_feats) exists. The maximum is
-    ``dgl_flash.ops.gspmm``. What is edge-sized are the weights (E, K) and their gradient. Both the
-    weights and what follows from their gradient are computed in plain torch, coordinate by
-    coordinate, with one more tensor (E, K) at a time: none of shape (E, K, dim) exists. Only
-    gradients of gradients keep some (E, K) for every coordinate. On the CPU the reference path
-    computes the same.
+    float32, float16 and bfloat16, and no tensor of shape (E, K, out_feats) exists. The maximum
+    (``dgl_flash.ops.gspmm``) is plain torch, which makes such tensors on a GPU. Else the weights
+    (E, K) and their gradient are what is edge-sized. Both the weights and what follows from their
+    gradient are computed in plain torch, coordinate by coordinate, with one more tensor (E, K) at a
+    time: none of shape (E, K, dim) exists. Only gradients of gradients keep some (E, K) for every
+    coordinate. On the CPU plain torch computes the same.
 
     Examples
     --------
@@ -153,13 +153,15 @@ class GMMConv(nn.Module):
         Raises
         ------
         DGLError
-            If there are destinations without in-edges and ``allow_zero_in_degree`` is False.
+            If there are destinations without in-edges and ``allow_zero_in_degree`` is False; with
+            ``"max"`` also if the features do not fit the graph or the dtype of the coordinates.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph, or the pseudo-coordinates are wider than the features.
         ValueError
             If the features do not fit the graph.
         RuntimeError
-            If the pseudo-coordinates do not fit the graph.
+            If the pseudo-coordinates do not fit the graph, or the features have another dtype than
+            the module.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         feat_src, feat_dst = expand_as_pair(feat, graph)

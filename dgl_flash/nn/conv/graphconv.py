@@ -27,7 +27,8 @@ class EdgeWeightNorm(nn.Module):
     ----------
     norm : str
         ``"both"`` (default) divides by the out-weight of the source and the in-weight of the
-        destination, ``"right"`` by the in-weight of the destination, ``"none"`` by nothing.
+        destination, ``"right"`` by the in-weight of the destination, ``"none"`` by nothing. As in
+        DGL no other value is refused; it means ``"right"``.
     eps : float
         Added to the sums. Default 0.
 
@@ -65,6 +66,8 @@ class EdgeWeightNorm(nn.Module):
         DGLError
             If a weight is not scalar, or not positive with ``norm="both"``, or there is not one
             weight an edge.
+        TypeError
+            If ``graph`` is no graph, or the weights are no floating-point tensor.
         """
         struct = read_graph(self, graph, edge_weight)
         if edge_weight.dim() > 1:
@@ -144,8 +147,8 @@ class GraphConv(nn.Module):
 
     **Fused path.** Normalisation, edge weights and sum run in one CUDA kernel
     (``dgl_flash.ops.spmm``) in float64, float32, float16 and bfloat16, on the narrower of input
-    and output; no normalised copy of the features is made. On the CPU the reference path in plain
-    torch computes the same.
+    and output; no normalised copy of the features is made. On the CPU plain torch computes the
+    same.
 
     Examples
     --------
@@ -237,9 +240,11 @@ class GraphConv(nn.Module):
             If there are destinations without in-edges and ``allow_zero_in_degree`` is False, if
             a weight is passed to a module that has one, or if edge weights do not broadcast.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph, or edge weights have another dtype than the features.
         ValueError
             If features or edge weights do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the matrix.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         feat_src, _ = expand_as_pair(feat)

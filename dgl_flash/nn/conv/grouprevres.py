@@ -104,9 +104,10 @@ class GroupRevRes(nn.Module):
         TypeError
             If the features are no tensor.
         ValueError
-            If the features or a further argument cannot be split.
+            If the features or a further argument cannot be split into that many parts.
         RuntimeError
-            In the backward pass, if a parameter, an argument or the result was changed.
+            If the parts of the features differ in width. In the backward pass, if a parameter, an
+            argument or the result was changed.
         """
         if not isinstance(x, Tensor):
             raise TypeError(

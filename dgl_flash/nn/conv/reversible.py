@@ -48,7 +48,9 @@ def compose(
     Tensor
         (N, D)
     """
-    xs = _split("x", x, len(modules))
+    if x.shape[-1] % len(modules):
+        raise ValueError(_not_shared("x", x, len(modules)))
+    xs = x.chunk(len(modules), dim=-1)
     parts = _parts(args, len(modules))
     y = _sum_of_others(xs)
     ys = []
@@ -60,13 +62,18 @@ def compose(
 
 
 def _split(name: str, value: Tensor, groups: int) -> tuple[Tensor, ...]:
+    """Of uneven parts the last one is smaller, as in DGL."""
     chunks = value.chunk(groups, dim=-1)
     if len(chunks) != groups:
-        raise ValueError(
-            f"GroupRevRes: expected `{name}` with a last dimension for {groups} groups to share, "
-            f"got {tuple(value.shape)}; make it a multiple of {groups}"
-        )
+        raise ValueError(_not_shared(name, value, groups))
     return chunks
+
+
+def _not_shared(name: str, value: Tensor, groups: int) -> str:
+    return (
+        f"GroupRevRes: expected `{name}` with a last dimension for {groups} groups to share, "
+        f"got {tuple(value.shape)}; make it a multiple of {groups}"
+    )
 
 
 def _parts(args: tuple[Any, ...], groups: int) -> list[tuple[Any, ...]]:

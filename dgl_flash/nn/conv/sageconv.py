@@ -80,10 +80,10 @@ class SAGEConv(nn.Module):
     to node 0.
 
     **Fused path.** ``"mean"``, ``"gcn"`` and ``"pool"`` reduce in ``dgl_flash.ops.gspmm``, whose
-    mean is one CUDA kernel without any tensor of the size of the edges. ``"lstm"`` has to lay out
-    the sequences: destinations of 1, 2, 3 to 4, 5 to 8, ... in-edges form a batch each, filled up
-    to its longest sequence, for torch's LSTM (cuDNN on a GPU). It asks the device for the size of
-    each batch.
+    mean is one CUDA kernel without any tensor of the size of the edges; the maximum of ``"pool"``
+    is plain torch, which makes such tensors on a GPU. ``"lstm"`` has to lay out the sequences:
+    destinations of 1, 2, 3 to 4, 5 to 8, ... in-edges form a batch each, filled up to its longest
+    sequence, for torch's LSTM (cuDNN on a GPU). It asks the device for the size of each batch.
 
     Examples
     --------

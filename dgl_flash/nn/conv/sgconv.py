@@ -124,9 +124,11 @@ class SGConv(nn.Module):
             weights are not scalar, not positive or not one an edge, or the graph has two sets of
             nodes.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph, or edge weights have another dtype than the features.
         ValueError
             If features do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         if edge_weight is not None:

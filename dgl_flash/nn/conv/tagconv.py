@@ -100,9 +100,11 @@ class TAGConv(nn.Module):
         DGLError
             If edge weights are not scalar, not positive or not one an edge.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph, or edge weights have another dtype than the features.
         ValueError
             If features do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat)
         assert getattr(graph, "is_homogeneous", True), "Graph is not homogeneous"

@@ -192,8 +192,8 @@ class TWIRLSConv(nn.Module):
             If sources and destinations are not one set of nodes.
         TypeError
             If ``graph`` is no graph.
-        ValueError
-            If the features do not fit the graph.
+        RuntimeError, DGLError
+            If the features do not fit the graph or the module.
         """
         struct = read_graph(self, graph, feat)
         _require_one_set(graph, struct, "remove_self_loop")
@@ -287,8 +287,8 @@ class TWIRLSUnfoldingAndAttention(nn.Module):
     **Fused path.** A step is one CUDA kernel, ``dgl_flash.ops.spmm`` with normalisation and
     weights, in float64, float32, float16 and bfloat16, and two sums of node features. An attention
     computes scalars of edges, (E,), a few at a time, in float32 at least; its distances are
-    ``dgl_flash.ops.u_dot_v``. Nothing of the size edges times width is made. On the CPU the
-    reference path computes the same.
+    ``dgl_flash.ops.u_dot_v``. Nothing of the size edges times width is made. On the CPU
+    plain torch computes the same.
 
     Examples
     --------
@@ -353,8 +353,8 @@ class TWIRLSUnfoldingAndAttention(nn.Module):
             If sources and destinations are not one set of nodes.
         TypeError
             If ``g`` is no graph.
-        ValueError
-            If the features do not fit the graph.
+        RuntimeError, DGLError
+            If the features do not fit the graph or the module.
         """
         struct = read_graph(self, g, X)
         _require_one_set(g, struct, type(self).__name__)
