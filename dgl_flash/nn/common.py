@@ -62,6 +62,33 @@ def read_graph(
     return struct
 
 
+def computes_as(module: Any, kind: type[nn.Module]) -> bool:
+    """Whether a call of a sub-module does what its class does, and nothing else.
+
+    If so, a layer may compute from its parameters in a way of its own. If not, it has to call the
+    module: pruning, weight normalisation and adapters hook into the call or replace the module.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The sub-module; one with a parametrization still is of its kind.
+    kind : type
+        The class that the layer has put there.
+
+    Returns
+    -------
+    bool
+        False with hooks, and for another ``forward``.
+    """
+    hooks = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    return type(module).forward is kind.forward and not any(hooks)
+
+
 def require_one_node_set(layer: nn.Module, graph: Any) -> None:
     """Refuse graphs whose sources and destinations differ, where DGL's layer cannot read them.
 

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dgl_flash import ops
-from dgl_flash.nn.common import read_graph
+from dgl_flash.nn.common import computes_as, read_graph
 from dgl_flash.structure import GraphStructure
 
 
@@ -167,6 +168,8 @@ class GatedGraphConv(nn.Module):
             )
         if etypes.dtype not in (torch.int32, torch.int64):
             etypes = etypes.long()
+        if not all(computes_as(linear, nn.Linear) for linear in self.linears):
+            return self._steps_by_call(struct, feat, etypes)
         weight = torch.stack([linear.weight.t() for linear in self._typed_linears()])
         bias = torch.stack([linear.bias for linear in self._typed_linears()])
         # The biases do not change from step to step: they are summed once, with features of 1.
@@ -178,5 +181,17 @@ class GatedGraphConv(nn.Module):
             raise AssertionError(text) from error
         for _ in range(self._n_steps):
             summed = ops.relational_sum(struct, feat, weight, etypes) + summed_bias
+            feat = self.gru(summed, feat)
+        return feat
+
+    def _steps_by_call(self, struct: GraphStructure, feat: Tensor, etypes: Tensor) -> Tensor:
+        """Call every linear layer, on all nodes."""
+        if etypes.numel() and not 0 <= int(etypes.min()) <= int(etypes.max()) < self._n_etypes:
+            raise AssertionError(f"edge type indices out of range [0, {self._n_etypes})")
+        masks = functional.one_hot(etypes.to(feat.device).long(), self._n_etypes).to(feat.dtype)
+        for _ in range(self._n_steps):
+            summed = torch.zeros_like(feat)
+            for linear, mask in zip(self.linears, masks.unbind(1), strict=True):
+                summed = summed + ops.spmm(struct, linear(feat), mask)
             feat = self.gru(summed, feat)
         return feat

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import read_graph
+from dgl_flash.nn.common import computes_as, read_graph
 from dgl_flash.nn.linear import TypedLinear
+from dgl_flash.structure import GraphStructure
 
 
 class RelGraphConv(nn.Module):
@@ -180,11 +181,10 @@ class RelGraphConv(nn.Module):
             raise TypeError("RelGraphConv: expected `feat` to be one tensor, got a tuple")
         if not isinstance(etypes, Tensor):
             etypes = torch.as_tensor(etypes, dtype=torch.int64)
-        feat_src, weight = feat, self.linear_r._matrices()
-        if isinstance(norm, Tensor) and norm.dtype != feat.dtype == weight.dtype:
-            dtype = torch.promote_types(feat.dtype, norm.dtype)
-            feat_src, weight, norm = feat.to(dtype), weight.to(dtype), norm.to(dtype)
-        h = ops.relational_sum(struct, feat_src, weight, etypes, norm)
+        if computes_as(self.linear_r, TypedLinear):
+            h = self._sum(struct, feat, etypes, norm)
+        else:
+            h = self._sum_by_call(struct, feat, etypes, norm)
         if self.layer_norm:
             h = self.layer_norm_weight(h)
         if self.bias:
@@ -194,3 +194,22 @@ class RelGraphConv(nn.Module):
         if self.activation:
             h = self.activation(h)
         return self.dropout(h)
+
+    def _sum(
+        self, struct: GraphStructure, feat: Tensor, etypes: Tensor, norm: Tensor | None
+    ) -> Tensor:
+        weight = self.linear_r._matrices()
+        if isinstance(norm, Tensor) and norm.dtype != feat.dtype == weight.dtype:
+            dtype = torch.promote_types(feat.dtype, norm.dtype)
+            feat, weight, norm = feat.to(dtype), weight.to(dtype), norm.to(dtype)
+        return ops.relational_sum(struct, feat, weight, etypes, norm)
+
+    def _sum_by_call(
+        self, struct: GraphStructure, feat: Tensor, etypes: Tensor, norm: Tensor | None
+    ) -> Tensor:
+        """Call ``linear_r``, on all edges."""
+        rows = ops.copy_u(struct, feat)
+        messages = self.linear_r(rows, etypes.to(feat.device), self.presorted)
+        if norm is not None:
+            messages = messages * (norm.unsqueeze(1) if norm.dim() == 1 else norm)
+        return ops.copy_e_sum(struct, messages)
