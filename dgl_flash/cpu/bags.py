@@ -1,8 +1,7 @@
 """Sums of rows as embedding bags, for which torch has a fast float32 kernel.
 
-It adds a bag up from front to back, which would lose digits in rows of hundreds of edges. Of such
-a row only the first piece is its bag; the others are bags behind those of all rows, and are added
-to it.
+It adds a bag up from front to back, which would lose digits in rows of hundreds of edges. Such a
+row is several bags, one after the other, whose sums are added up.
 """
 
 from __future__ import annotations
@@ -21,39 +20,43 @@ PIECE = 128
 
 
 class Bags(NamedTuple):
-    """The rows of an adjacency as bags.
+    """The rows of an adjacency as bags, in the order of the edges.
 
     Attributes
     ----------
-    order : Tensor or None
-        Shape ``(E,)``, position in the adjacency of each edge; None where nothing moved.
     offsets : Tensor
-        Shape ``(B + 1,)``, the edges of each bag; the first bags are those of the rows.
-    owners : Tensor
-        Shape ``(B - num_rows,)``, the row of each further piece.
+        Shape ``(B + 1,)``, the edges of each bag.
+    firsts : Tensor or None
+        Shape ``(num_rows,)``, the first bag of each row; None where every row is one bag.
+    others : Tensor or None
+        Shape ``(B - num_rows,)``, the bags that are the first of no row.
+    owners : Tensor or None
+        Shape ``(B - num_rows,)``, the row of each of these.
     """
 
-    order: Tensor | None
     offsets: Tensor
-    owners: Tensor
+    firsts: Tensor | None = None
+    others: Tensor | None = None
+    owners: Tensor | None = None
 
     def sum(self, columns: Tensor | None, rows: Tensor, weight: Tensor | None) -> Tensor:
         """Sum ``rows[columns]``, given in the order of the adjacency, over each of its rows.
 
         ``columns`` is None where ``rows`` have that order themselves.
         """
-        if self.order is not None:
-            columns = self.order if columns is None else columns.index_select(0, self.order)
-            weight = None if weight is None else weight.index_select(0, self.order)
-        elif columns is None:
+        if columns is None:
             columns = torch.arange(rows.shape[0], dtype=self.offsets.dtype)
         found = sum_bags(columns, rows, self.offsets, weight)
-        num_rows = found.shape[0] - self.owners.numel()
-        return found[:num_rows].index_add_(0, self.owners, found[num_rows:])
+        if self.firsts is None or self.others is None or self.owners is None:
+            return found
+        sums = found.index_select(0, self.firsts)
+        return sums.index_add_(0, self.owners, found.index_select(0, self.others))
 
 
 def sum_bags(columns: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None) -> Tensor:
     """Sum ``rows[columns]`` over each bag."""
+    # Its fast kernel is for packed rows; the gradient of a plain sum is one number, expanded.
+    rows = rows.contiguous()
     return F.embedding_bag(
         columns, rows, offsets, mode="sum", include_last_offset=True, per_sample_weights=weight
     )
@@ -68,22 +71,14 @@ def bags(adj: Adjacency) -> Bags:
 
 def _cut(adj: Adjacency) -> Bags:
     lengths = adj.degrees().long()
-    long_rows = (lengths > LONG_ROW).nonzero().flatten()
-    if long_rows.numel() == 0:
-        return Bags(None, adj.indptr, adj.indptr[:0])
-    rows = adj.rows().long()
-    rank = torch.arange(adj.num_edges) - adj.indptr.index_select(0, rows)
-    moves = (lengths.index_select(0, rows) > LONG_ROW) & (rank >= PIECE)
-    order = torch.cat([(~moves).nonzero().flatten(), moves.nonzero().flatten()])
-
-    firsts = lengths.clone()
-    firsts[long_rows] = PIECE
-    rest = lengths[long_rows] - PIECE
-    num_pieces = (rest + PIECE - 1) // PIECE
-    owners = long_rows.repeat_interleave(num_pieces)
-    nth = torch.arange(owners.numel()) - (num_pieces.cumsum(0) - num_pieces).repeat_interleave(
-        num_pieces
-    )
-    begins = firsts.sum() + (rest.cumsum(0) - rest).repeat_interleave(num_pieces) + nth * PIECE
-    offsets = torch.cat([firsts.cumsum(0) - firsts, begins, begins.new_tensor([adj.num_edges])])
-    return Bags(order.to(adj.index_dtype), offsets.to(adj.index_dtype), owners)
+    is_long = lengths > LONG_ROW
+    if not is_long.any():
+        return Bags(adj.indptr)
+    num_bags = torch.where(is_long, (lengths + PIECE - 1) // PIECE, 1)
+    firsts = num_bags.cumsum(0) - num_bags
+    owners = torch.arange(adj.num_rows).repeat_interleave(num_bags)
+    nth = torch.arange(owners.numel()) - firsts.index_select(0, owners)
+    begins = adj.indptr.index_select(0, owners) + nth * PIECE
+    offsets = torch.cat([begins, begins.new_tensor([adj.num_edges])]).to(adj.index_dtype)
+    others = nth.nonzero().flatten()
+    return Bags(offsets, firsts, others, owners.index_select(0, others))

@@ -66,11 +66,14 @@ def edge_map(
     if out.numel() == 0:
         return out
     dtype = accumulation_dtype(feat_dst.dtype)
-    kept = scaled(struct, feat_dst.reshape(-1, width).to(dtype), dst_scale, mean)
+    # The gradient of a plain sum is one number, expanded: torch is slow at picking rows of that.
+    kept = scaled(struct, feat_dst.reshape(-1, width).to(dtype), dst_scale, mean).contiguous()
     if other is not None:
         other = other.reshape(other.shape[0], -1).to(dtype)
         if src_scale is not None:
             other = other * src_scale.to(dtype).unsqueeze(1)
+        if not on_edges:
+            other = other.contiguous()
     src, dst = struct.edges()
     by_edge = out.view(-1, width)
     in_place = kept.dtype == out.dtype

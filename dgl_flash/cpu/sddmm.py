@@ -58,6 +58,7 @@ def dot_rows(
     if src_scale is not None:
         left = left * src_scale.to(dtype).reshape(-1, 1, 1)
     right = scaled(struct, feat_dst.reshape(-1, num_heads, head_dim).to(dtype), dst_scale, mean)
+    right = right.contiguous()  # as in edge_map
     adj = struct.in_adj
     # Torch refuses patterns of more entries than a dense matrix has, which repeated edges can make.
     if on_edges or adj.num_edges > adj.num_rows * adj.num_cols:
