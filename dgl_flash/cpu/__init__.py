@@ -7,7 +7,8 @@ formulas. ``dgl_flash.reference`` holds the obvious twins.
 from __future__ import annotations
 
 from dgl_flash.cpu.edge_map import edge_map
+from dgl_flash.cpu.extremum import extreme_rows
 from dgl_flash.cpu.sddmm import dot_rows
 from dgl_flash.cpu.spmm import sum_rows
 
-__all__ = ["dot_rows", "edge_map", "sum_rows"]
+__all__ = ["dot_rows", "edge_map", "extreme_rows", "sum_rows"]

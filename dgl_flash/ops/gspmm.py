@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from dgl_flash import reference
 from dgl_flash.errors import dgl_error
 from dgl_flash.ops import check
 from dgl_flash.ops.broadcast import as_weight, fit, spread
 from dgl_flash.ops.by_type import reduce_by_type
 from dgl_flash.ops.dispatch import use_kernel
+from dgl_flash.ops.extremum import extremum
 from dgl_flash.ops.gradients import Scaling
 from dgl_flash.ops.products import products_of
 from dgl_flash.structure import structure
@@ -49,9 +49,6 @@ def gspmm(g: Any, op: str, reduce_op: str, lhs_data: Any, rhs_data: Any) -> Any:
         :math:`y`, (E, \*) in edge-id order, dtype of ``lhs_data``; None with ``copy_lhs``. Feature
         shapes broadcast as in NumPy.
 
-    On a heterograph :math:`x` is a list of tensors by type of node and :math:`y` one by type of
-    edge, in the order of ``g.ntypes`` and ``g.etypes``; types that no relation reads may be None.
-
     Returns
     -------
     torch.Tensor
@@ -61,19 +58,26 @@ def gspmm(g: Any, op: str, reduce_op: str, lhs_data: Any, rhs_data: Any) -> Any:
     Raises
     ------
     DGLError
-        When operator or reducer is unknown, dtypes differ, or feature shapes do not broadcast.
-    TypeError, ValueError
-        When ``g`` is no graph, an operand is missing, no floating-point tensor, or has not one row
-        a node or edge.
+        When operator or reducer is unknown, dtypes differ, an operand has not one row a node or
+        edge, or feature shapes do not broadcast.
+    TypeError
+        When ``g`` is no graph, or an operand is missing or no floating-point tensor.
+    ValueError
+        When an operand is sparse or lies on another device.
 
     Notes
     -----
-    Fused path: on CUDA a sum or mean is one kernel (``spmm``) that reads each row once an edge and
-    makes no tensor of edges; sums and differences of both operands are one launch for each. Edge
-    values that repeat in another way than inside the leading dimensions are spelled out as one
-    tensor of edges. The relations of a heterograph are one launch, on a copy of the operands, as
-    long as their messages have one shape. Gradients of any order are fused too. The maximum and
-    minimum take the reference path, which makes several tensors of edges.
+    On a heterograph :math:`x` is a list of tensors by type of node and :math:`y` one by type of
+    edge, in the order of ``g.ntypes`` and ``g.etypes``; types that no relation reads may be None.
+
+    **Fused path.** On CUDA a sum or mean is one kernel (``spmm``) that reads each row once an edge
+    and makes no tensor of edges; sums and differences of both operands are one launch for each, and
+    a quotient makes the reciprocal of ``rhs_data``. Edge values that repeat in another way than
+    inside the leading dimensions are spelled out as one tensor of edges. The relations of a
+    heterograph are one launch, on a copy of the operands, as long as their messages have one shape.
+    Gradients of any order are fused too. The maximum and minimum take the reference path, which
+    makes several tensors of edges; on the CPU they make one for messages of both operands and none
+    for copies.
     """
     given = rhs_data if op == "copy_rhs" else lhs_data
     if isinstance(given, (list, tuple)) and has_many_relations(g):
@@ -91,9 +95,7 @@ def gspmm(g: Any, op: str, reduce_op: str, lhs_data: Any, rhs_data: Any) -> Any:
         if not is_tracing():
             blockers = (f"there is no kernel for {reduce_op} yet",)
             use_kernel("gspmm", struct.device, kernels=(), blockers=blockers)
-        if lhs is not None and rhs is not None:
-            fit(op, lhs, rhs)
-        return reference.gspmm(struct, op, reduce_op, lhs, rhs)
+        return extremum(struct, op, reduce_op, lhs, rhs)
     if not is_tracing():
         use_kernel("gspmm", struct.device, kernels=("spmm",))
     products, edges = products_of(struct)
@@ -114,7 +116,8 @@ def gspmm(g: Any, op: str, reduce_op: str, lhs_data: Any, rhs_data: Any) -> Any:
 
 def _name(function: Callable[..., Tensor], name: str, formula: str) -> Callable[..., Tensor]:
     function.__name__ = function.__qualname__ = name
-    takes_two = "y" in formula
+    takes_two = "y[" in formula
+    second = "\n    y : torch.Tensor\n        (E, *), edge-id order" if takes_two else ""
     function.__doc__ = f"""Reduce messages at the destinations: ``{formula}``.
 
     Parameters
@@ -122,9 +125,7 @@ def _name(function: Callable[..., Tensor], name: str, formula: str) -> Callable[
     g : DGLGraph, DGLBlock, dgl_flash.Graph or GraphStructure
         The graph.
     x : torch.Tensor
-        {"(E, *), edge-id order" if "[e]" in formula and not takes_two else "(N_src, *)"}
-    {"y : torch.Tensor" if takes_two else ""}
-    {"    (E, *), edge-id order" if takes_two else ""}
+        {"(E, *), edge-id order" if "[e]" in formula and not takes_two else "(N_src, *)"}{second}
 
     Returns
     -------
