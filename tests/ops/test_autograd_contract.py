@@ -142,26 +142,6 @@ def test_self_loops_added_in_inference_mode_serve_in_training(device):
     assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("formats", ["coo", "csr", "csc"])
-def test_what_a_graph_keeps_from_inference_serves_in_training(formats, device):
-    graph = small_graph_of().formats(formats)
-    x, y = leaves(device, (2, 3))
-    attn = torch.ones(2, 3, device=device, requires_grad=True)
-    runs = [
-        lambda: ops.copy_u_max(graph, x),
-        lambda: ops.u_mul_e_sum(graph, x, y),
-        lambda: ops.gatv2(graph, x, x, attn),
-        lambda: ops.edge_softmax(graph, y),
-        lambda: ops.u_dot_v(graph, x, x),
-    ]
-    for run in runs:
-        with torch.inference_mode():
-            expected = run()
-        assert torch.equal(run(), expected)
-        run().sum().backward()
-    assert all(leaf.grad.isfinite().all() for leaf in (x, y, attn))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_quotients_under_autocast(dtype, device):
     """On CUDA autocast makes float32 of a reciprocal; the rows beside it have 16 bits."""
