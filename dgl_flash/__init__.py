@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from dgl_flash.errors import DGLError, FallbackWarning
     from dgl_flash.explanation import Explanation, explain
     from dgl_flash.structure import Graph, GraphStructure, graph
-    from dgl_flash.tuning import TuneResult, tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,12 +20,10 @@ __all__ = [
     "FallbackWarning",
     "Graph",
     "GraphStructure",
-    "TuneResult",
     "explain",
     "graph",
     "nn",
     "ops",
-    "tune",
 ]
 
 # Where each public name lives. They are loaded at first use, so that the import stays quick.
@@ -36,10 +33,8 @@ _HOME = {
     "FallbackWarning": "errors",
     "Graph": "structure",
     "GraphStructure": "structure",
-    "TuneResult": "tuning",
     "explain": "explanation",
     "graph": "structure",
-    "tune": "tuning",
 }
 _SUBMODULES = ("nn", "ops")
 
