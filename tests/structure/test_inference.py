@@ -33,8 +33,8 @@ def test_evaluation_before_training(formats: str, device: torch.device) -> None:
 def test_nothing_kept_is_an_inference_tensor(device: torch.device) -> None:
     with torch.inference_mode():
         struct = structure(random_graph(12, 40, seed=3), device)
-        struct.edges()
         kept = [
+            *struct.edges(),
             *(struct.in_adj.indptr, struct.out_adj.indptr, struct.in_degrees()),
             struct.degree_scale("src", -0.5, torch.float32),
         ]
