@@ -31,7 +31,8 @@ class Case:
     heads, head_dim : int
         Features are (N, heads, head_dim).
     reduce : str
-        Reducer of ``spmm``.
+        What ``spmm`` computes: ``"sum"``, ``"mean"``, ``"both"`` (a sum with the normalisation of a
+        GCN on both sides) or ``"weighted sum"`` (with a weight an edge that takes a gradient).
     """
 
     op: str
@@ -70,6 +71,13 @@ class Case:
 
             return Call(run, feats)
         feat = draw(struct.num_src, self.width)
+        if self.reduce == "weighted sum":
+            weight = draw(struct.num_edges)
+            return Call(lambda: ops.spmm(struct, feat, weight), (feat, weight))
+        if self.reduce == "both":
+            wide = torch.float64 if dtype == torch.float64 else torch.float32
+            src, dst = (struct.degree_scale(side, -0.5, wide) for side in ("src", "dst"))
+            return Call(lambda: ops.spmm(struct, feat, src_scale=src, dst_scale=dst), (feat,))
         return Call(lambda: ops.spmm(struct, feat, reduce=self.reduce), (feat,))
 
 
@@ -103,7 +111,9 @@ class Call:
 
 STANDARD = {
     "gatv2": (Case("gatv2", 2, 64),),
-    "spmm": (Case("spmm", 1, 256),),
+    "spmm": tuple(
+        Case("spmm", 1, 256, reduce) for reduce in ("sum", "mean", "both", "weighted sum")
+    ),
 }
 ALL = {
     "gatv2": (
@@ -120,6 +130,5 @@ ALL = {
     "spmm": (
         *STANDARD["spmm"],
         *(Case("spmm", 1, width) for width in (16, 40, 64, 128, 512)),
-        Case("spmm", 1, 256, reduce="mean"),
     ),
 }

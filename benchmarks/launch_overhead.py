@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         found.append(
             ("kernel", "launch", microseconds(launch_call(device), device, options.repeats))
         )
-    for op, (case,) in cases.STANDARD.items():
+    for op, (case, *_) in cases.STANDARD.items():
         call = case.prepare(struct, torch.float32)
         for which in ("forward", "both"):
             taken = microseconds(getattr(call, which), device, options.repeats)

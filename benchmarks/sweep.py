@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
-from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -25,59 +24,18 @@ from benchmarks.graphs import load
 from benchmarks.timing import Timer
 from benchmarks.yardstick import yardstick_ms
 from dgl_flash.kernels.jit import KernelKey, compile_function
-from dgl_flash.kernels.layout import Layout, make_layout
-from dgl_flash.ops import rows
+from dgl_flash.kernels.layout import Layout
+from dgl_flash.ops.candidates import SHORT, candidates
 from dgl_flash.structure import GraphStructure
 
 # The functions of the same name hide these modules from an import statement.
 gatv2, spmm = (importlib.import_module(f"dgl_flash.ops.{name}") for name in ("gatv2", "spmm"))
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-SHORT = {
-    **{"vector": "V", "head_lanes": "P", "heads": "HPW", "vectors": "K", "edge_slots": "S"},
-    **{"row_slots": "R", "unroll": "U", "slices": "slices", "warps": "warps"},
-    **{"min_blocks": "blocks", "ahead": "ahead"},
-}
+ROWS_PER_SLOT = (4, 8)
 ENTRIES = {
     "gatv2": ("gatv2_forward", "gatv2_backward_dst", "gatv2_backward_src"),
     "spmm": ("spmm",),
 }
-
-
-class Candidate(NamedTuple):
-    """A layout and the run-time sizes that go with it."""
-
-    layout: Layout
-    per_slot: int
-    chunk: int
-
-
-def candidates(
-    op: str, heads: int, width: int, itemsize: int, chunks: list[int]
-) -> list[Candidate]:
-    """Layouts worth a try."""
-    found: dict[Candidate, None] = {}
-    shapes = ((4, 1), (4, 8), (2, 1), (2, 10), (2, 12), (2, 14), (2, 16))
-    aheads = (False, True) if op == "gatv2" else (False,)
-    loads = (16,) if itemsize > 2 else (8, 16)
-    choices = (1, 2), (1, 2), (2, 4, 8), shapes, (4, 8), loads, aheads, chunks
-    for choice in itertools.product(*choices):
-        vectors, row_slots, unroll, (warps, blocks), per_slot, vector_bytes, ahead, chunk = choice
-        layout = make_layout(
-            heads,
-            width,
-            itemsize,
-            vectors=vectors,
-            row_slots=row_slots,
-            unroll=unroll,
-            vector_bytes=vector_bytes,
-            max_slices=2**16 if op == "spmm" else 1,
-            warps=warps,
-            min_blocks=blocks,
-            ahead=ahead,
-        )
-        if layout.vectors * layout.vector * unroll <= 32:  # more would not fit the registers
-            found[Candidate(layout, per_slot, chunk)] = None
-    return list(found)
 
 
 def passes(
@@ -92,8 +50,10 @@ def passes(
         feat, grad = draw(struct.num_src, heads * width), draw(struct.num_dst, heads * width)
         none = spmm.Scaling()
         return {
-            "forward": lambda layout: spmm._forward(struct, feat, None, none, layout),
-            "backward": lambda layout: spmm._forward(struct.reverse(), grad, None, none, layout),
+            "forward": lambda layout: spmm._launch(struct, feat, None, none, layout=layout),
+            "backward": lambda layout: spmm._launch(
+                struct.reverse(), grad, None, none, layout=layout
+            ),
         }
     src, dst = draw(struct.num_src, heads, width), draw(struct.num_dst, heads, width)
     attn, grad = draw(heads, width), draw(struct.num_dst, heads, width)
@@ -108,7 +68,8 @@ def passes(
     }
 
 
-def _compile(key: KernelKey) -> None:
+def compile_key(key: KernelKey) -> None:
+    """Compile in a process of its own, for the disk cache."""
     torch.cuda.set_device(0)
     torch.zeros(1, device="cuda")
     compile_function(key)
@@ -121,6 +82,7 @@ def keys(
     flags = (
         (
             ("WEIGHT", 0),
+            ("EDGE_ROWS", False),
             ("PERMUTED", False),
             ("SRC_SCALE", False),
             ("DST_SCALE", False),
@@ -129,7 +91,7 @@ def keys(
         if op == "spmm"
         else ()
     )
-    layouts = {found.layout for found in candidates(op, heads, width, dtype.itemsize, [1])}
+    layouts = candidates(op, heads, width, dtype.itemsize)
     for layout, entry in itertools.product(layouts, ENTRIES[op]):
         constants = layout.constants(heads, width) + flags
         yield KernelKey(f"{op}.cu", entry, dtype, index_dtype, constants)
@@ -158,7 +120,7 @@ def main() -> None:
         for key in keys(options.op, options.heads, options.width, DTYPES[name], torch.int32)
     ]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        list(pool.map(_compile, wanted, chunksize=4))
+        list(pool.map(compile_key, wanted, chunksize=4))
 
     results = []
     for graph in options.graphs.split(","):
@@ -167,15 +129,16 @@ def main() -> None:
         for name in names:
             todo = passes(options.op, struct, options.heads, options.width, DTYPES[name])
             for what, run in todo.items():
-                for layout, per_slot, chunk in candidates(
-                    options.op, options.heads, options.width, DTYPES[name].itemsize, chunks
+                for layout in candidates(
+                    options.op,
+                    options.heads,
+                    options.width,
+                    DTYPES[name].itemsize,
+                    rows_per_slot=ROWS_PER_SLOT,
+                    chunks=chunks,
                 ):
-                    rows.choose_rows_per_slot = lambda *_, n=per_slot: n
-                    rows.choose_chunk = lambda *_, n=chunk: n
-                    struct.in_adj.launches.clear()  # they hold the sizes chosen before
-                    struct.out_adj.launches.clear()
                     ms = timer(functools.partial(run, layout)).median_ms
-                    figures = {"ms": ms, "ratio": ms / unit, "per_slot": per_slot, "chunk": chunk}
+                    figures = {"ms": ms, "ratio": ms / unit}
                     shape = {SHORT[k]: v for k, v in asdict(layout).items() if k in SHORT}
                     results.append(
                         {"graph": graph, "dtype": name, "pass": what, **figures, **shape}

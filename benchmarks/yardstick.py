@@ -7,15 +7,17 @@ because ratios taken in one process carry over from machine to machine and milli
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from benchmarks.timing import Timer
 from dgl_flash.structure import GraphStructure
 
 
-def yardstick_ms(struct: GraphStructure, width: int, timer: Timer) -> float:
-    """Measure ``torch.sparse.mm(A, X)``, A the 0/1 int32 CSR matrix, X of shape (N_src, width)."""
+def sparse_product(struct: GraphStructure, width: int) -> Callable[[], Tensor]:
+    """Prepare ``torch.sparse.mm(A, X)``, A the 0/1 int32 CSR matrix, X of shape (N_src, width)."""
     adj = struct.in_adj
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that CSR is in beta, and unchecked
@@ -25,5 +27,10 @@ def yardstick_ms(struct: GraphStructure, width: int, timer: Timer) -> float:
             torch.ones(adj.num_edges, device=struct.device),
             size=(adj.num_rows, adj.num_cols),
         )
-        feat = torch.randn(adj.num_cols, width, device=struct.device)
-        return timer(lambda: torch.sparse.mm(matrix, feat)).median_ms
+    feat = torch.randn(adj.num_cols, width, device=struct.device)
+    return lambda: torch.sparse.mm(matrix, feat)
+
+
+def yardstick_ms(struct: GraphStructure, width: int, timer: Timer) -> float:
+    """Measure :func:`sparse_product`."""
+    return timer(sparse_product(struct, width)).median_ms

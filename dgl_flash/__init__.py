@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dgl_flash.errors import DGLError, FallbackWarning
     from dgl_flash.explanation import Explanation, explain
     from dgl_flash.structure import Graph, GraphStructure, graph
+    from dgl_flash.tuning import TuneResult, tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -20,10 +21,12 @@ __all__ = [
     "FallbackWarning",
     "Graph",
     "GraphStructure",
+    "TuneResult",
     "explain",
     "graph",
     "nn",
     "ops",
+    "tune",
 ]
 
 # Where each public name lives. They are loaded at first use, so that the import stays quick.
@@ -33,8 +36,10 @@ _HOME = {
     "FallbackWarning": "errors",
     "Graph": "structure",
     "GraphStructure": "structure",
+    "TuneResult": "tuning",
     "explain": "explanation",
     "graph": "structure",
+    "tune": "tuning",
 }
 _SUBMODULES = ("nn", "ops")
 

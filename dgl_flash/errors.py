@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 
 class DGLError(Exception):
@@ -32,3 +33,19 @@ def dgl_error(message: str) -> Exception:
     dgl = sys.modules.get("dgl")
     error_class = getattr(dgl, "DGLError", DGLError)
     return error_class(message)
+
+
+def dgl_warning(message: str, stacklevel: int = 2) -> None:
+    """Warn as DGL does.
+
+    Parameters
+    ----------
+    message : str
+        Text of the warning, which is a ``dgl.base.DGLWarning`` when DGL is imported, so that
+        filters for that class keep working, else a UserWarning, which that class derives from.
+    stacklevel : int
+        As in ``warnings.warn``, counted from the caller.
+    """
+    base = sys.modules.get("dgl.base")
+    category = getattr(base, "DGLWarning", UserWarning)
+    warnings.warn(message, category=category, stacklevel=stacklevel + 1)

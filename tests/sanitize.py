@@ -43,6 +43,18 @@ def main() -> None:
         summed = ops.spmm(made, src, weight) + ops.spmm(made, src, reduce="mean")
         loss = attended.float().square().sum() + summed.float().square().sum()
         torch.autograd.grad(loss, (src, dst, attn))
+        edge = draw(made.num_edges(), heads, width)
+        both = ops.u_mul_e(made, src, ops.v_add_e(made, dst, edge))
+        reduced = ops.u_mul_e_sum(made, src, both) + ops.copy_e_mean(made, both)
+        dots = ops.e_dot_v(made, edge, dst)
+        scaled = ops.spmm(
+            made, src, src_scale=made._structure.degree_scale("src", -0.5, torch.float32)
+        )
+        loss = sum(part.float().square().sum() for part in (reduced, dots, scaled))
+        torch.autograd.grad(loss, (src, dst, edge))
+        etypes = torch.randint(0, 5, (made.num_edges(),), device="cuda")
+        typed = ops.relational_sum(made, src.flatten(1), draw(5, heads * width, 8), etypes)
+        torch.autograd.grad(typed.float().square().sum(), src)
     torch.cuda.synchronize()
     print("every kernel ran")
 

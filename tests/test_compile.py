@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from dgl_flash.kernels.layout import Layout
 from dgl_flash.kernels.source import source_root
 from dgl_flash.ops import choose
 
-pytest.importorskip("cupy", reason="needs CuPy with NVRTC: pip install 'dgl_flash[test]'")
+pytest.importorskip("cupy", reason="needs CuPy with NVRTC: pip install 'dgl_flash[nvrtc]'")
 
 from tests.kernels.nvrtc import compile_for
 
@@ -39,9 +40,16 @@ def flags(entry: str, every: bool) -> tuple[tuple[str, int], ...]:
     names = {
         "spmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
         "sddmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
+        "edge_map": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
     }.get(entry, ("PERMUTED",) if entry.startswith("edge_softmax") else ())
     found = tuple((name, int(every)) for name in names)
-    return (*found, ("WEIGHT", 2 * every)) if entry == "spmm" else found
+    if entry == "spmm":
+        found += (("WEIGHT", 2 * every), ("EDGE_ROWS", 0))
+    elif entry == "sddmm":
+        found += (("EDGE_ROWS", 0),)
+    elif entry == "edge_map":
+        found += (("MAP_OP", 2), ("OPERAND", 3), ("EDGE_ROWS", 0))
+    return found
 
 
 def layout_of(entry: str, facts: Facts, heads: int, width: int, itemsize: int) -> Layout | None:
@@ -51,9 +59,11 @@ def layout_of(entry: str, facts: Facts, heads: int, width: int, itemsize: int) -
         return choose.edge_softmax_layout(facts, heads, width, itemsize)
     if entry in MERGES:
         return None
-    return {"spmm": choose.spmm_layout, "sddmm": choose.sddmm_layout}[entry](
-        facts, heads, width, itemsize
-    )
+    return {
+        "spmm": choose.spmm_layout,
+        "sddmm": choose.sddmm_layout,
+        "edge_map": choose.edge_map_layout,
+    }[entry](facts, heads, width, itemsize)
 
 
 def make_key(
@@ -84,7 +94,7 @@ every_entry = pytest.mark.parametrize(("file", "entry"), list(entries()))
 
 def test_all_entry_points_are_found():
     names = [entry for _, entry in entries()]
-    assert len(names) == len(set(names)) == 14
+    assert len(names) == len(set(names)) == 15
     assert set(MERGES) < set(names)
 
 
@@ -105,6 +115,55 @@ def test_every_option_with_64_bit_indices(file, entry):
 @every_entry
 def test_every_kind_of_width(file, entry, heads, width):
     compile_for(make_key(file, entry, torch.float32, heads=heads, width=width, every=True), 90)
+
+
+# How the products of a graph read rows of edges: rows, weights and factors of every kind.
+EDGE_FLAGS = {
+    "spmm": [
+        {
+            **{"WEIGHT": weight, "EDGE_ROWS": rows, "PERMUTED": 1},
+            **{"SRC_SCALE": 0, "DST_SCALE": 1, "MEAN": 1},
+        }
+        for weight in (0, 1, 2, 3)
+        for rows in (0, 1)
+    ],
+    "sddmm": [{"EDGE_ROWS": 1, "PERMUTED": 1, "SRC_SCALE": 0, "DST_SCALE": 1, "MEAN": 1}],
+    "edge_map": [
+        {
+            **{"MAP_OP": op, "OPERAND": operand, "EDGE_ROWS": rows, "PERMUTED": 1},
+            **{"SRC_SCALE": 0, "DST_SCALE": 1, "MEAN": 1},
+        }
+        for op, operand, rows in (
+            *((0, 0, 0), (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 3, 0)),
+            *((2, 1, 1), (2, 2, 1), (2, 3, 1), (2, 3, 0)),
+        )
+    ],
+}
+
+
+def edge_keys() -> list[KernelKey]:
+    keys = []
+    for entry, choices in EDGE_FLAGS.items():
+        for given in choices:
+            elementwise = 3 in (given.get("WEIGHT"), given.get("OPERAND"))
+            heads, width = (1, 128) if elementwise else (2, 64)
+            for dtype in (torch.float32, torch.bfloat16):
+                plain = make_key(f"{entry}.cu", entry, dtype, heads=heads, width=width)
+                names = [(n, v) for n, v in plain.constants if n not in given]
+                if given.get("WEIGHT"):
+                    fit = choose.elementwise_layout if elementwise else choose.weighted_layout
+                    layout = fit(SKEWED, heads, width, dtype.itemsize)
+                    names = list(layout.constants(heads, width))
+                constants = (*names, *given.items())
+                keys.append(dataclasses.replace(plain, constants=constants))
+    return keys
+
+
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, id=f"{key.entry}-{str(key.dtype)[6:]}") for key in edge_keys()]
+)
+def test_rows_of_edges_do_not_spill(key):
+    assert compile_for(key, 90).spill_bytes == 0
 
 
 def common_keys() -> list[KernelKey]:

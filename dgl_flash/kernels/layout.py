@@ -5,7 +5,6 @@ The names are those of ``cuda/common/lanes.cuh``.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ MAX_PADDING = 1.15  # share of lanes that may idle on heads that do not exist
 
 @dataclass(frozen=True)
 class Layout:
-    """Compile-time shape of a row kernel.
+    """Compile-time shape of a row kernel, and its run-time sizes where they are not left to rules.
 
     Attributes
     ----------
@@ -43,6 +42,9 @@ class Layout:
     ahead : bool
         Whether the rows of a group of edges are loaded while it works on the group before, in
         kernels that can (``AHEAD``).
+    rows_per_slot, chunk : int
+        Consecutive rows a slot takes, and edges in a piece of a long row; 0 leaves them to the
+        rules of ``dgl_flash.ops.rows``. They change no machine code.
     """
 
     vector: int
@@ -57,6 +59,8 @@ class Layout:
     warps: int = 4
     min_blocks: int = 1
     ahead: bool = False
+    rows_per_slot: int = 0
+    chunk: int = 0
 
     def constants(self, num_heads: int, head_dim: int) -> tuple[tuple[str, int], ...]:
         """Names and values for the prelude of a kernel on (N, H, D) rows."""
@@ -91,6 +95,19 @@ class Layout:
         """Blocks along y: groups of heads times slices."""
         return -(-num_heads // self.heads) * self.slices
 
+    def covers(self, head_dim: int, itemsize: int) -> bool:
+        """Whether lanes add up to a warp and own all of a head, as kernels take for granted.
+
+        Layouts of :func:`make_layout` always do; those read from a file may not.
+        """
+        lanes = self.head_lanes * self.heads * self.edge_slots * self.row_slots
+        if lanes != WARP or min(self.vectors, self.unroll, self.warps, self.min_blocks) < 1:
+            return False
+        if self.vector < 1 or head_dim % self.vector or self.vector * itemsize > VECTOR_BYTES:
+            return False
+        owned = self.vector * self.vectors * self.head_lanes
+        return owned * self.slices * self.loops >= head_dim
+
 
 def ceil_power(n: int) -> int:
     """Smallest power of two that is at least ``n``."""
@@ -107,6 +124,7 @@ def make_layout(
     row_slots: int,
     unroll: int,
     vector_bytes: int = VECTOR_BYTES,
+    most_lanes: int = WARP,
     max_slices: int = 1,
     loops: bool = False,
     warps: int = 4,
@@ -128,6 +146,8 @@ def make_layout(
         Edges a lane has in flight.
     vector_bytes : int
         Most bytes a load should move.
+    most_lanes : int
+        Most lanes that may share a head.
     max_slices : int
         How many blocks may share a head; above 1 a lane never owns more than ``vectors`` vectors.
     loops : bool
@@ -146,7 +166,7 @@ def make_layout(
     while head_dim % vector:
         vector //= 2
     per_head = head_dim // vector
-    head_lanes = min(ceil_power(-(-per_head // vectors)), WARP)
+    head_lanes = min(ceil_power(-(-per_head // vectors)), most_lanes)
     needed = -(-per_head // head_lanes)
     slices = walked = 1
     if needed > vectors:
@@ -174,8 +194,3 @@ def make_layout(
         min_blocks=min_blocks,
         ahead=ahead,
     )
-
-
-def with_unroll(layout: Layout, unroll: int) -> Layout:
-    """The same layout with another number of edges in flight."""
-    return dataclasses.replace(layout, unroll=unroll)

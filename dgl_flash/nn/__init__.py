@@ -6,21 +6,73 @@ this package meanwhile.
 
 from __future__ import annotations
 
-from dgl_flash.nn import conv, functional, softmax
+from dgl_flash.nn import conv, functional, linear, softmax, utils
 from dgl_flash.nn.common import expand_as_pair
-from dgl_flash.nn.conv import EdgeWeightNorm, GATv2Conv, GraphConv
+from dgl_flash.nn.conv import (
+    APPNPConv,
+    AtomicConv,
+    CFConv,
+    ChebConv,
+    DenseChebConv,
+    DenseGraphConv,
+    DenseSAGEConv,
+    EdgeWeightNorm,
+    GatedGCNConv,
+    GatedGraphConv,
+    GATv2Conv,
+    GCN2Conv,
+    GINConv,
+    GINEConv,
+    GMMConv,
+    GraphConv,
+    GroupRevRes,
+    NNConv,
+    RelGraphConv,
+    SAGEConv,
+    SGConv,
+    TAGConv,
+    TWIRLSConv,
+    TWIRLSUnfoldingAndAttention,
+)
 from dgl_flash.nn.functional import edge_softmax
+from dgl_flash.nn.linear import TypedLinear
 from dgl_flash.nn.missing import attribute_of, install
+from dgl_flash.nn.utils import LabelPropagation
 
 __all__ = [
+    "APPNPConv",
+    "AtomicConv",
+    "CFConv",
+    "ChebConv",
+    "DenseChebConv",
+    "DenseGraphConv",
+    "DenseSAGEConv",
     "EdgeWeightNorm",
     "GATv2Conv",
+    "GCN2Conv",
+    "GINConv",
+    "GINEConv",
+    "GMMConv",
+    "GatedGCNConv",
+    "GatedGraphConv",
     "GraphConv",
+    "GroupRevRes",
+    "LabelPropagation",
+    "NNConv",
+    "RelGraphConv",
+    "SAGEConv",
+    "SGConv",
+    "TAGConv",
+    "TWIRLSConv",
+    "TWIRLSUnfoldingAndAttention",
+    "TypedLinear",
     "conv",
     "edge_softmax",
     "expand_as_pair",
     "functional",
+    "linear",
     "softmax",
+    "utils",
 ]
 
 install()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from dgl_flash import ops
 from dgl_flash.errors import dgl_error
 from dgl_flash.structure import GraphStructure, structure
 
@@ -60,6 +62,79 @@ def read_graph(
     return struct
 
 
+def computes_as(module: Any, kind: type[nn.Module]) -> bool:
+    """Whether a call of a sub-module does what its class does, and nothing else.
+
+    If so, a layer may compute from its parameters in a way of its own. If not, it has to call the
+    module: pruning, weight normalisation and adapters hook into the call or replace the module.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The sub-module; one with a parametrization still is of its kind.
+    kind : type
+        The class that the layer has put there.
+
+    Returns
+    -------
+    bool
+        False with hooks, and for another ``forward``.
+    """
+    hooks = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    return type(module).forward is kind.forward and not any(hooks)
+
+
+def require_one_node_set(layer: nn.Module, graph: Any) -> None:
+    """Refuse graphs whose sources and destinations differ, where DGL's layer cannot read them.
+
+    Parameters
+    ----------
+    layer : nn.Module
+        Who asks; the error starts with its class.
+    graph : DGLGraph, DGLBlock, dgl_flash.Graph or GraphStructure
+        The graph. A structure knows no node sets and passes.
+
+    Raises
+    ------
+    DGLError
+        If the graph is a block, bipartite or has several types.
+    """
+    if not getattr(graph, "is_homogeneous", True):
+        raise dgl_error(
+            f"{type(layer).__name__}: expected a homogeneous graph, got one with several sets of "
+            "nodes, such as a block; pass dgl.to_homogeneous(graph)"
+        )
+
+
+def degree_scale(struct: GraphStructure, side: str, exponent: float, feat: Tensor) -> Tensor:
+    """``max(degree, 1) ** exponent`` as a factor for ``ops.spmm``.
+
+    Parameters
+    ----------
+    struct : GraphStructure
+        The graph.
+    side : {"src", "dst"}
+        Out-degrees of the sources, or in-degrees of the destinations.
+    exponent : float
+        -1 or -0.5.
+    feat : Tensor
+        What will be multiplied.
+
+    Returns
+    -------
+    Tensor
+        (N,), float64 for float64 features, else float32: a half type would round the factor,
+        although the sum is made in float32.
+    """
+    wide = torch.float64 if feat.dtype == torch.float64 else torch.float32
+    return struct.degree_scale(side, exponent, wide)
+
+
 def expand_as_pair(value: Any, graph: Any = None) -> tuple[Any, Any]:
     """Split into a source and a destination part, as ``dgl.utils.expand_as_pair`` does.
 
@@ -83,3 +158,148 @@ def expand_as_pair(value: Any, graph: Any = None) -> tuple[Any, Any]:
     if isinstance(value, dict):
         return value, {key: part[: graph.num_dst_nodes(key)] for key, part in value.items()}
     return value, value[: graph.num_dst_nodes()]
+
+
+def as_floats(feat: Tensor) -> Tensor:
+    """Turn integers into floats, as they do in DGL when they meet the factors of the degrees.
+
+    Parameters
+    ----------
+    feat : Tensor
+        Features; those of another dtype than an integer one are returned as they are.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
+    if feat.is_floating_point() or feat.is_complex() or feat.dtype == torch.bool:
+        return feat
+    return feat.to(torch.get_default_dtype())
+
+
+def register_residual(
+    layer: nn.Module, in_feats: int, out_feats: int, residual: bool, bias: bool
+) -> None:
+    """Give a layer ``res_fc`` and ``bias``, what is added once it has aggregated.
+
+    What is absent is registered as a buffer ``None``, as in DGL.
+
+    Parameters
+    ----------
+    layer : nn.Module
+        Who receives them, not yet initialised.
+    in_feats : int
+        Width of the destinations' features.
+    out_feats : int
+        Output width. A residual of this width already is not projected.
+    residual, bias : bool
+        Whether there is one.
+    """
+    if not residual:
+        layer.register_buffer("res_fc", None)
+    elif in_feats == out_feats:
+        layer.res_fc = nn.Identity()
+    else:
+        layer.res_fc = nn.Linear(in_feats, out_feats, bias=False)
+    if bias:
+        layer.bias = nn.Parameter(torch.empty(out_feats))
+    else:
+        layer.register_buffer("bias", None)
+
+
+def reduce_neighbors(
+    struct: GraphStructure, reduce_op: str, feat: Tensor, edge_weight: Tensor | None
+) -> Tensor:
+    """Reduce the features of the sources of each destination, times edge weights if there are any.
+
+    Parameters
+    ----------
+    struct : GraphStructure
+        The graph.
+    reduce_op : {"sum", "mean", "max", "min"}
+        The reducer.
+    feat : Tensor
+        (N_src, ...)
+    edge_weight : Tensor, optional
+        (E,), or (E, ...) aligned with the last dimensions of the features.
+
+    Returns
+    -------
+    Tensor
+        (N_dst, ...)
+    """
+    op = "copy_lhs" if edge_weight is None else "mul"
+    return ops.gspmm(struct, op, reduce_op, feat, edge_weight)
+
+
+def check_eq_shape(value: Any) -> None:
+    """Refuse a pair whose parts have rows of different shapes, as DGL does.
+
+    Parameters
+    ----------
+    value : Tensor or pair of Tensor
+        Features; a tensor passes.
+
+    Raises
+    ------
+    DGLError
+        If the shapes differ, in DGL's words and with DGL's spaces.
+    """
+    src, dst = (tuple(part.shape[1:]) for part in expand_as_pair(value))
+    if src != dst:
+        gap = " " * 13
+        raise dgl_error(
+            f"The feature shape of source nodes: {src}{gap}should be equal to the feature shape "
+            f"of destination{gap}nodes: {dst}."
+        )
+
+
+def read_dense(layer: nn.Module, adj: Any, feat: Any, square: bool = False) -> Tensor:
+    """Check an adjacency matrix, and convert it to the dtype and device of the features.
+
+    Parameters
+    ----------
+    layer : nn.Module
+        Who asks; errors start with its class.
+    adj : Tensor
+        (N_dst, N_src)
+    feat : Tensor or pair of Tensor
+        Features; the first of a pair are those of the sources.
+    square : bool
+        Whether N_dst must be N_src.
+
+    Returns
+    -------
+    Tensor
+        (N_dst, N_src)
+
+    Raises
+    ------
+    TypeError
+        If the adjacency, or the features, are no tensor.
+    ValueError
+        If the adjacency is no dense matrix that fits the features.
+    """
+    first = feat[0] if isinstance(feat, tuple) else feat
+    name = type(layer).__name__
+    for argument, value in (("adj", adj), ("feat", first)):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{name}: expected `{argument}` to be a tensor, got {type(value).__name__}; a "
+                f"dense layer takes the adjacency matrix, row = destination, and the features"
+            )
+    if adj.layout != torch.strided:
+        raise ValueError(
+            f"{name}: expected `adj` to be a dense tensor, got layout {adj.layout}; pass "
+            f"adj.to_dense(), or a graph to the layer without `Dense` in its name"
+        )
+    rows = first.shape[0] if first.dim() else 0
+    fits = adj.dim() == 2 and adj.shape[1] == rows and (not square or adj.shape[0] == rows)
+    if not fits:
+        wanted = f"({rows}, {rows})" if square else f"(N_dst, {rows})"
+        raise ValueError(
+            f"{name}: expected `adj` of shape (N_dst, N_src) = {wanted}, got {tuple(adj.shape)} "
+            f"with `feat` {tuple(first.shape)}; did you swap `adj` and `feat`?"
+        )
+    return adj.to(first)

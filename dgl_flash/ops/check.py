@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from dgl_flash.errors import dgl_error
+
+if TYPE_CHECKING:
+    from dgl_flash.structure import GraphStructure
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -65,6 +70,50 @@ def shape(op: str, name: str, value: Tensor, expected: Sequence[int | None], spe
     if len(got) == len(expected) and expected[0] is not None and got[0] != expected[0]:
         hint = "one row a node is needed: is this the feature of another graph or side?"
     raise ValueError(f"{op}: expected `{name}` of shape {spelled} = ({wanted}), got {got}; {hint}")
+
+
+def operands(
+    op: str, struct: GraphStructure, sides: Mapping[str, tuple[Any, str]], operator: str
+) -> None:
+    """Raise unless the operands that ``operator`` reads have one row a node or edge, and one dtype.
+
+    Parameters
+    ----------
+    op : str
+        Name of the op.
+    struct : GraphStructure
+        The graph.
+    sides : mapping
+        Name of an argument to its value and its target, ``u``, ``v`` or ``e``.
+    operator : str
+        Says which of the two it reads: ``copy_lhs`` the first, ``copy_rhs`` the second, else both.
+    """
+    sizes = {
+        "u": (struct.num_src, "(N_src, *)"),
+        "v": (struct.num_dst, "(N_dst, *)"),
+        "e": (struct.num_edges, "(E, *)"),
+    }
+    read = {"copy_lhs": ["lhs_data"], "copy_rhs": ["rhs_data"]}.get(operator, list(sides))
+    for name in read:
+        value, target = sides[name]
+        tensor(op, name, value)
+        size, spelled = sizes[target]
+        if value.dim() == 0 or value.shape[0] != size:
+            raise dgl_error(
+                f"{op}: expected `{name}` of shape {spelled} = ({size}, *), got "
+                f"{tuple(value.shape)}; one row for each {_TARGETS[target]} is needed"
+            )
+    if len(read) == 2:
+        (_, (left, _)), (name, (right, _)) = sides.items()
+        if left.dtype != right.dtype:
+            raise dgl_error(
+                f"The node features' data type {left.dtype} doesn't match edge features' data type "
+                f"{right.dtype}, please convert them to the same type."
+            )
+        same_as(op, name, right, "lhs_data", left)
+
+
+_TARGETS = {"u": "source", "v": "destination", "e": "edge"}
 
 
 def device(feat: object) -> torch.device | None:

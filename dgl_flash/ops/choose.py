@@ -2,12 +2,16 @@
 
 The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
 
-- On skewed graphs a warp should walk one row at a time; two at a time pay only where all rows are
-  short and alike (road networks, molecules), and cost a factor of two elsewhere.
+- In attention, on skewed graphs, a warp should walk one row at a time; two at a time pay only where
+  all rows are short and alike (road networks, molecules), and cost a factor of two elsewhere.
 - 4 elements a lane beat 8 or more in all but those and very long rows: registers, hence warps in
   flight, matter more than the shuffles saved. Wider rows are therefore shared out over blocks
   along y. For 16-bit numbers this means loads of 8 bytes.
 - Capping the registers at 64 or 80 a thread pays as long as nothing spills.
+- A sum is another matter: there is little to do for a row, so what is done once an edge shows. Two
+  vectors a lane and several edges side by side halve it. Rows of more than 16 lanes times two
+  vectors are shared out along y, which also keeps more rows in L1: loads that bypass it
+  (no_allocate, evict_first) were 10 to 100 % slower, wider L2 requests no faster.
 - Loading a group's rows before the work on the one before pays where it costs few of the warps: in
   the pass by destination, and in the forward on 16-bit numbers.
 """
@@ -22,6 +26,7 @@ from dgl_flash.kernels.layout import VECTOR_BYTES, WARP, Layout, ceil_power, mak
 SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
 EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
 LONG_ROWS = 20  # mean degree from which larger blocks pay in the forward
+LASTING_ROWS = 64  # mean degree from which a slot takes one row of a sum
 HEAVY_ROWS = 200  # mean degree from which 8 elements a lane beat more warps
 MOST_UNROLLED = 8  # 32-bit accumulators a lane up to which more than two edges are in flight
 REGISTERS = 65_536  # of a multiprocessor, on every card since compute capability 3.5
@@ -74,8 +79,13 @@ GATV2_WIDE = {
     "backward_dst": Pass(kept=6, gathered=1, in_flight=2, warps=2, blocks=8, ahead=True),
     "backward_src": Pass(kept=5, gathered=2, in_flight=2, warps=2, blocks=8),
 }
-SPMM = Pass(kept=1, gathered=1, in_flight=8, warps=4, blocks=8)
+GATV2_HEAVY_HALF = {
+    **GATV2_WIDE,
+    "forward": Pass(kept=3, gathered=1, in_flight=8, warps=2, blocks=8, ahead=True),
+}
+ELEMENTWISE = Pass(kept=1, gathered=2, in_flight=4, warps=4, blocks=8)
 SDDMM = Pass(kept=1, gathered=1, in_flight=4, warps=4, blocks=1)
+EDGE_MAP = Pass(kept=1, gathered=1, in_flight=4, warps=4, blocks=8)
 
 
 class DegreeFacts(Protocol):
@@ -175,7 +185,8 @@ def gatv2_layout(
     mean = mean_degree(adjacency)
     if even or mean >= HEAVY_ROWS:
         vectors = 2 if itemsize == 4 else 1
-        work = GATV2_WIDE[direction]
+        heavy_half = itemsize == 2 and not even
+        work = (GATV2_HEAVY_HALF if heavy_half else GATV2_WIDE)[direction]
         return _fit(
             num_heads, head_dim, itemsize, work, vectors=vectors, row_slots=2 if even else 1
         )
@@ -185,11 +196,76 @@ def gatv2_layout(
     return _fit(num_heads, head_dim, itemsize, work)
 
 
+def _sum_layout(
+    adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int, *, factors: bool
+) -> Layout:
+    """Layout of a sum, with or without a factor to be read for each edge.
+
+    Two vectors a lane make the lanes of a row few, so that a warp walks several edges at a time and
+    what is read once an edge, its id and factor, costs half the instructions. 16-bit rows are half
+    as long: with their lanes on one edge, more edges are in flight, unless factors take registers.
+    """
+    short = has_short_even_rows(adjacency)
+    half = itemsize == 2
+    long_row = head_dim * itemsize > 16 * VECTOR_BYTES
+    vectors = 2 if not half or (long_row and (short or factors)) else 1
+    if not half:
+        unroll = 4
+    else:
+        unroll = 2 if short or factors else 8
+    narrow = make_layout(
+        num_heads,
+        head_dim,
+        itemsize,
+        vectors=vectors,
+        row_slots=1,
+        unroll=unroll,
+        most_lanes=16 if vectors == 2 else WARP,
+        max_slices=MOST_SLICES,
+    )
+    # Edges of a row at a time.
+    if short:
+        together = 1
+    elif half:
+        together = 4 if factors else 2
+    else:
+        together = 4 if mean_degree(adjacency) >= LONG_ROWS else 2
+    row_slots = narrow.edge_slots // min(together, narrow.edge_slots)
+    # As many warps as the registers of the rows in flight allow.
+    blocks = {2: 10, 4: 8, 8: 7}[unroll * vectors] if half else 8
+    return replace(
+        narrow,
+        row_slots=row_slots,
+        edge_slots=narrow.edge_slots // row_slots,
+        min_blocks=blocks,
+        # One long row is work enough for a slot: taking several made the last blocks end late.
+        rows_per_slot=1 if mean_degree(adjacency) >= LASTING_ROWS else 0,
+    )
+
+
 def spmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    """Layout of the weighted sum over (N, H, D) rows; arguments as in :func:`gatv2_layout`."""
-    few = itemsize == 2 or mean_degree(adjacency) < SHORT_ROWS
-    work = replace(SPMM, in_flight=4) if few else SPMM
-    return _fit(num_heads, head_dim, itemsize, work, max_slices=MOST_SLICES)
+    """Layout of the sum of (N, H, D) rows; arguments as in :func:`gatv2_layout`."""
+    return _sum_layout(adjacency, num_heads, head_dim, itemsize, factors=False)
+
+
+def weighted_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
+    """Layout of the sum with weights or factors of sources; arguments as in `gatv2_layout`."""
+    return _sum_layout(adjacency, num_heads, head_dim, itemsize, factors=True)
+
+
+def elementwise_layout(
+    adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int
+) -> Layout:
+    """Layout of the sum with a weight for each element; arguments as in :func:`gatv2_layout`."""
+    return _fit(num_heads, head_dim, itemsize, ELEMENTWISE, max_slices=MOST_SLICES)
+
+
+def edge_map_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
+    """Layout of the rows of edges; arguments as in :func:`gatv2_layout`."""
+    row_slots = 2 if has_short_even_rows(adjacency) else 1
+    return _fit(
+        num_heads, head_dim, itemsize, EDGE_MAP, row_slots=row_slots, max_slices=MOST_SLICES
+    )
 
 
 def sddmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:

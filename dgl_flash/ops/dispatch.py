@@ -49,6 +49,11 @@ def record() -> Iterator[list[Choice]]:
         _listener.reset(token)
 
 
+def kernels_run(device: torch.device) -> bool:
+    """Whether kernels run on a device; tells nobody."""
+    return device.type == "cuda" and why_unavailable(device) is None
+
+
 def use_kernel(
     op: str, device: torch.device, *, kernels: Sequence[str], blockers: Sequence[str] = ()
 ) -> bool:

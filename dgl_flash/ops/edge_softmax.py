@@ -165,7 +165,8 @@ def edge_softmax(graph: Any, logits: Any, eids: Any = ALL, norm_by: str = "dst")
     Raises
     ------
     TypeError
-        When ``graph`` is no graph or ``logits`` no floating-point tensor.
+        When ``graph`` is no graph, ``logits`` no floating-point tensor or ``eids`` no 1-D tensor of
+        int32 or int64.
     ValueError
         When ``logits`` does not have one row an edge, or an edge id is out of range.
     DGLError
@@ -173,8 +174,8 @@ def edge_softmax(graph: Any, logits: Any, eids: Any = ALL, norm_by: str = "dst")
 
     Notes
     -----
-    Fused path: on CUDA one kernel computes the row statistics and writes the result, one more does
-    the backward (rows longer than a few hundred edges are cut, merged and written by two more
+    **Fused path.** On CUDA one kernel computes the row statistics and writes the result, one more
+    does the backward (rows longer than a few hundred edges are cut, merged and written by two more
     launches); no atomics, bit-equal from run to run. The CPU and second-order gradients take the
     reference path.
     """

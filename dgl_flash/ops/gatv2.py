@@ -271,10 +271,10 @@ def gatv2(
 
     Notes
     -----
-    Fused path: on CUDA one kernel reads each source row once per edge, keeps an online softmax and
-    saves one log-sum-exp a row and head; the backward recomputes the attention in two passes, by
-    destination and by source, without atomics, bit-equal from run to run. It takes any H and
-    1 <= D <= 512 in all four dtypes (arithmetic in float32, or float64). Attention dropout,
+    **Fused path.** On CUDA one kernel reads each source row once per edge, keeps an online softmax
+    and saves one log-sum-exp a row and head; the backward recomputes the attention in two passes,
+    by destination and by source, without atomics, bit-equal from run to run. It takes any H and 1
+    <= D <= 512 in all four dtypes (arithmetic in float32, or float64). Attention dropout,
     ``return_attention`` and wider heads compute the scores in plain torch, by chunks of edges, and
     go on with the fused ``edge_softmax`` and ``spmm``. The CPU takes plain torch throughout.
     Second-order gradients do too, with memory that grows with E x H x D.

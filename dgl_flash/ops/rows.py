@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from dgl_flash.kernels import tuned
 from dgl_flash.kernels.jit import KernelKey
 from dgl_flash.kernels.launch import Argument, Kernel, Typed, get_kernel
 from dgl_flash.kernels.layout import Layout
@@ -26,6 +27,8 @@ MOST_ROWS_PER_SLOT = 4
 # ahead, a block takes longer to get going.
 MOST_ROWS_PER_LASTING_SLOT = 8
 BLOCKS_PER_PROCESSOR = 16  # blocks wanted before a slot takes more than one row
+# Flags that change what is read an edge: layouts are tuned for each of their values.
+TUNED_FLAGS = ("EDGE_ROWS", "SRC_SCALE", "WEIGHT")
 
 
 @functools.cache
@@ -54,6 +57,27 @@ def choose_rows_per_slot(
     """Consecutive rows a slot takes: one while the card is not full, then up to ``most``."""
     wanted = num_rows // (slots_per_block * num_processors * BLOCKS_PER_PROCESSOR)
     return min(max(wanted, 1), most)
+
+
+def tuned_key(
+    entry: str,
+    adjacency: Adjacency,
+    dtype: torch.dtype,
+    num_heads: int,
+    head_dim: int,
+    flags: Mapping[str, int],
+) -> tuned.Key:
+    """Name calls of a kernel that share what was measured, see ``dgl_flash.tune``."""
+    named = [f"{flag}={int(flags[flag])}" for flag in TUNED_FLAGS if flags.get(flag)]
+    return tuned.Key(
+        machine=tuned.machine(adjacency.device.index),
+        op=" ".join([entry, *named]),
+        num_heads=num_heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        index_dtype=adjacency.index_dtype,
+        profile=tuned.Profile.of(adjacency.num_rows, adjacency.num_edges, adjacency.max_degree),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +251,25 @@ class RowKernel:
         key = (self.entry, dtype, num_heads, head_dim, layout, *flags.values())
         found = adjacency.launches.get(key)
         if found is None:
-            layout = layout or self.choose_layout(adjacency, num_heads, head_dim, dtype.itemsize)
+            layout = layout or self._layout(adjacency, dtype, num_heads, head_dim, flags)
             found = self._bind(adjacency, dtype, num_heads, head_dim, layout, flags)
             adjacency.launches[key] = found
         return found
+
+    def _layout(
+        self,
+        adjacency: Adjacency,
+        dtype: torch.dtype,
+        num_heads: int,
+        head_dim: int,
+        flags: dict[str, int],
+    ) -> Layout:
+        """The layout that was measured to be the fastest, else that of the rule."""
+        if not tuned.is_empty():  # else the longest row is not asked for: it may be on the device
+            found = tuned.find(tuned_key(self.entry, adjacency, dtype, num_heads, head_dim, flags))
+            if found is not None and found.layout is not None:
+                return found.layout
+        return self.choose_layout(adjacency, num_heads, head_dim, dtype.itemsize)
 
     def _bind(
         self,
@@ -246,11 +285,13 @@ class RowKernel:
         key = KernelKey(self.file, self.entry, dtype, adjacency.index_dtype, constants)
         kernel = get_kernel(key, device_index)
         count = processors(device_index)
-        plan = adjacency.plan(choose_chunk(adjacency.num_edges, count))
+        plan = adjacency.plan(layout.chunk or choose_chunk(adjacency.num_edges, count))
         slots = layout.slots_per_block
         lasting = self.shares or layout.ahead
         most = MOST_ROWS_PER_LASTING_SLOT if lasting else MOST_ROWS_PER_SLOT
-        rows_per_slot = choose_rows_per_slot(adjacency.num_rows, slots, count, most)
+        rows_per_slot = layout.rows_per_slot or choose_rows_per_slot(
+            adjacency.num_rows, slots, count, most
+        )
         num_chunks = 0 if plan is None else plan.num_chunks
         blocks = -(-num_chunks // slots)
         if not self.pieces_only:
@@ -276,7 +317,13 @@ class RowKernel:
         )
 
 
-def packed(tensor: Tensor) -> Tensor:
-    """The tensor in the form that kernels read: contiguous and on a 16-byte boundary."""
+def packed(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The tensor in the form that kernels read: contiguous and on a 16-byte boundary.
+
+    A second operand has to have the dtype of the first, as which its memory is read: autocast makes
+    float32 of some results, such as a quotient.
+    """
+    if dtype is not None and tensor.dtype != dtype:
+        tensor = tensor.to(dtype)
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from dgl_flash import reference
+from dgl_flash import cpu, reference
 from dgl_flash.kernels.jit import accumulator
 from dgl_flash.kernels.layout import Layout
 from dgl_flash.kernels.memory import Scratch, empty
-from dgl_flash.ops import check
-from dgl_flash.ops.choose import spmm_layout
-from dgl_flash.ops.dispatch import use_kernel
+from dgl_flash.ops import check, gradients
+from dgl_flash.ops.choose import elementwise_layout, spmm_layout, weighted_layout
+from dgl_flash.ops.dispatch import kernels_run, use_kernel
+from dgl_flash.ops.gradients import EAGER, NO_SCALING, Scaling, num_parts, row_width
+from dgl_flash.ops.products import products_of
 from dgl_flash.ops.rows import RowKernel, packed
+from dgl_flash.ops.spmm_cusparse import cusparse_sum, uses_cusparse
 from dgl_flash.structure import structure
 from dgl_flash.structure.traced import is_tracing
 
@@ -26,52 +28,43 @@ if TYPE_CHECKING:
 
 REDUCERS = ("sum", "mean")
 KERNEL = RowKernel("spmm.cu", "spmm", spmm_layout)
+# The same kernel with factors of an edge, its heads or its source, or of each element: two rows.
+WEIGHTED = RowKernel("spmm.cu", "spmm", weighted_layout)
+ELEMENTWISE = RowKernel("spmm.cu", "spmm", elementwise_layout)
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Constant factors of the sum: one a source, one a destination, and the mean's 1 / degree."""
-
-    src: Tensor | None = None
-    dst: Tensor | None = None
-    mean: bool = False
-
-    def reverse(self, struct: GraphStructure, dtype: torch.dtype) -> Scaling:
-        """The factors seen from the reverse graph, where a mean is a factor of the source."""
-        dst = self.dst
-        if self.mean:
-            per_degree = struct.degree_scale("dst", -1, dtype)
-            dst = per_degree if dst is None else dst * per_degree
-        return Scaling(src=dst, dst=self.src)
-
-
-def num_heads_of(edge_weight: Tensor | None) -> int:
-    """Parts of a row that have a weight of their own: weights are (E,) or (E, H)."""
-    return 1 if edge_weight is None or edge_weight.dim() == 1 else edge_weight.shape[1]
-
-
-def _forward(
+def _launch(
     struct: GraphStructure,
     feat: Tensor,
     edge_weight: Tensor | None,
     scaling: Scaling,
+    on_edges: bool = False,
     layout: Layout | None = None,
 ) -> Tensor:
-    """Sum rows (N, *) with edge weights (E,) or (E, H)."""
     adj = struct.in_adj
-    num_heads, width = num_heads_of(edge_weight), math.prod(feat.shape[1:])
-    dtype = feat.dtype
+    width, parts, dtype = row_width(feat), num_parts(edge_weight), feat.dtype
     out = empty((struct.num_dst, *feat.shape[1:]), dtype, feat.device)
     if out.numel() == 0:
         return out
-    rows = KERNEL.on(
+    scaled = scaling.mean or scaling.src is not None or scaling.dst is not None
+    plain = layout is None and not on_edges
+    if plain and uses_cusparse(adj, dtype, width, edge_weight, scaled=scaled):
+        return cusparse_sum(adj, feat, edge_weight, out)
+    if edge_weight is None:
+        kernel, kind, num_heads = KERNEL if scaling.src is None else WEIGHTED, 0, 1
+    elif parts == width > 1:
+        kernel, kind, num_heads = ELEMENTWISE, 3, 1
+    else:
+        kernel, kind, num_heads = WEIGHTED, 1 if parts == 1 else 2, parts
+    rows = kernel.on(
         adj,
         dtype,
         num_heads,
         width // num_heads,
         layout,
-        WEIGHT=0 if edge_weight is None else edge_weight.dim(),
-        PERMUTED=edge_weight is not None and adj.eids is not None,
+        WEIGHT=kind,
+        EDGE_ROWS=on_edges,
+        PERMUTED=adj.eids is not None and (on_edges or edge_weight is not None),
         SRC_SCALE=scaling.src is not None,
         DST_SCALE=scaling.dst is not None,
         MEAN=scaling.mean,
@@ -83,23 +76,46 @@ def _forward(
     return out
 
 
-def _packed_forward(
-    struct: GraphStructure, feat: Tensor, edge_weight: Tensor | None, scaling: Scaling
+def _forward(
+    struct: GraphStructure,
+    feat: Tensor,
+    edge_weight: Tensor | None,
+    scaling: Scaling,
+    on_edges: bool = False,
 ) -> Tensor:
-    weight = None if edge_weight is None else packed(edge_weight)
-    return _forward(struct, packed(feat), weight, scaling)
+    """Sum on whatever the features lie on."""
+    if kernels_run(feat.device):
+        weight = None if edge_weight is None else packed(edge_weight, feat.dtype)
+        return _launch(struct, packed(feat), weight, scaling, on_edges)
+    run = cpu.sum_rows if feat.device.type == "cpu" else reference.sum_rows
+    out = run(
+        struct,
+        feat,
+        edge_weight,
+        src_scale=scaling.src,
+        dst_scale=scaling.dst,
+        mean=scaling.mean,
+        on_edges=on_edges,
+    )
+    # Perhaps a part of a longer tensor, or another shape of one: torch lets nobody write over a
+    # view that was made here, and layers do.
+    return out.detach()
 
 
 def weighted_sum(
-    struct: GraphStructure, feat: Tensor, edge_weight: Tensor | None, scaling: Scaling
+    struct: GraphStructure,
+    feat: Tensor,
+    edge_weight: Tensor | None,
+    scaling: Scaling = NO_SCALING,
+    on_edges: bool = False,
 ) -> Tensor:
-    """Sum on the kernel, through autograd only where it looks: rarely in a backward."""
-    run = SpMMFunction.apply if torch.is_grad_enabled() else _packed_forward
-    return run(struct, feat, edge_weight, scaling)
+    """Sum rows, through autograd only where it looks; arguments as in ``cpu.sum_rows``."""
+    run = SpMMFunction.apply if torch.is_grad_enabled() else _forward
+    return run(struct, feat, edge_weight, scaling, on_edges)
 
 
 class SpMMFunction(Function):
-    """Linear in both operands; its gradients are this op and :class:`UDotVFunction` again."""
+    """Linear in both operands; its gradients are this op, dot products and rows of edges."""
 
     @staticmethod
     def forward(
@@ -108,34 +124,39 @@ class SpMMFunction(Function):
         feat: Tensor,
         edge_weight: Tensor | None,
         scaling: Scaling,
+        on_edges: bool,
     ) -> Tensor:
-        """Run the kernel on (N, *) rows."""
-        ctx.struct, ctx.scaling = struct, scaling
-        # The features are needed for the weights' gradient only.
-        kept = feat if edge_weight is not None and ctx.needs_input_grad[2] else None
-        ctx.save_for_backward(kept, edge_weight)
-        return _packed_forward(struct, feat, edge_weight, scaling)
+        """Sum (N, *) or (E, *) rows."""
+        ctx.struct, ctx.on_edges = struct, on_edges
+        ctx.weight_shape = gradients.shape_of(edge_weight)
+        # Each operand is needed for the gradient of the other one only.
+        needs_feat = edge_weight is not None and ctx.needs_input_grad[2]
+        weight = edge_weight if ctx.needs_input_grad[1] else None
+        gradients.save(ctx, scaling, feat if needs_feat else None, weight)
+        return _forward(struct, feat, edge_weight, scaling, on_edges)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         """Gather over the reverse adjacency; dot products for the weights."""
-        from dgl_flash.ops.sddmm import dot_products
-
-        feat, edge_weight = ctx.saved_tensors
-        struct, scaling = ctx.struct, ctx.scaling
-        grad_feat = grad_weight = None
-        if ctx.needs_input_grad[1]:
-            scaled = scaling.reverse(struct, accumulator(grad_out.dtype))
-            grad_feat = weighted_sum(struct.reverse(), grad_out, edge_weight, scaled)
-        if edge_weight is not None and ctx.needs_input_grad[2]:
-            num_heads = num_heads_of(edge_weight)
-            grad_weight = dot_products(struct, feat, grad_out, scaling, num_heads)
-            grad_weight = grad_weight.reshape(edge_weight.shape)
+        feat, edge_weight = gradients.saved(ctx)
+        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2]
+        grad_feat, grad_weight = gradients.of_sum(
+            EAGER,
+            ctx.struct,
+            feat,
+            edge_weight,
+            ctx.weight_shape,
+            ctx.scaling,
+            ctx.on_edges,
+            grad_out,
+            needed,
+        )
         return (
             None,  # struct
             grad_feat,  # feat
             grad_weight,  # edge_weight
             None,  # scaling
+            None,  # on_edges
         )
 
 
@@ -222,10 +243,11 @@ def spmm(
 
     Notes
     -----
-    Fused path: on CUDA one kernel reads each source row once per edge, with all factors applied on
-    the way, sums in float32 (float64 for float64) and writes each row once; its gradients are the
-    same kernel on the reverse adjacency and one kernel of dot products, so derivatives of any order
-    are fused too. No atomics: bit-equal from run to run. The CPU takes the reference path.
+    **Fused path.** On CUDA one kernel reads each source row once per edge, with all factors applied
+    on the way, sums in float32 (float64 for float64) and writes each row once; its gradients are
+    the same kernel on the reverse adjacency and one kernel of dot products, so derivatives of any
+    order are fused too. No atomics: bit-equal from run to run. On the CPU plain torch
+    (``dgl_flash.cpu``) computes the same.
     """
     struct = structure(graph, check.device(feat), op="spmm")
     feat, edge_weight = check.autocast(feat, edge_weight)
@@ -243,12 +265,7 @@ def spmm(
     dst_scale = _check_scale("dst_scale", dst_scale, feat, struct.num_dst)
     weight = None if edge_weight is None else _fold(struct, edge_weight)
     scaling = Scaling(src_scale, dst_scale, mean=reduce == "mean")
-    if is_tracing():
-        from dgl_flash.ops import traced
-
-        return traced.spmm(struct, feat, weight, scaling)
-    if not use_kernel("spmm", feat.device, kernels=("spmm",)):
-        return reference.spmm(
-            struct, feat, edge_weight, reduce=reduce, src_scale=src_scale, dst_scale=dst_scale
-        )
-    return weighted_sum(struct, feat, weight, scaling)
+    if not is_tracing():
+        use_kernel("spmm", feat.device, kernels=("spmm",))
+    products, edges = products_of(struct)
+    return products.sum(edges, feat, weight, scaling)

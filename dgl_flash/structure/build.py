@@ -64,6 +64,7 @@ def graph(
 
     Examples
     --------
+    >>> import dgl_flash
     >>> g = dgl_flash.graph(([0, 1, 2], [1, 2, 0]))
     >>> g.num_nodes(), g.in_degrees()
     (3, tensor([1, 1, 1]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 
@@ -66,6 +67,66 @@ def known_dgl_structure(
     if cache is None or etype is not None or len(graph.canonical_etypes) != 1:
         return None
     return cache.get((0, None if device is None else resolve_device(device)))
+
+
+def has_many_relations(graph: Any) -> bool:
+    """Whether `graph` is DGL's, with edges of several types."""
+    return is_dgl_graph(graph) and len(graph.canonical_etypes) > 1
+
+
+def relation_ends(graph: Any) -> list[tuple[int, int]]:
+    """Type ids of source and destination of each relation of a DGL graph, kept with it."""
+    cache = graph._graph._cache.setdefault(_CACHE_KEY, {})
+    if "ends" not in cache:
+        find = graph._graph.metagraph.find_edge
+        cache["ends"] = [tuple(map(int, find(i))) for i in range(len(graph.canonical_etypes))]
+    return cache["ends"]
+
+
+class Union(NamedTuple):
+    """Several relations as one graph: its nodes and edges are theirs, type after type.
+
+    Attributes
+    ----------
+    struct : GraphStructure
+        The graph.
+    num_src, num_dst, num_edges : dict of int to int
+        Number of nodes of each type that is a source, of nodes of each type that is a destination,
+        and of edges of each type, by type id and in the order that the graph has them in.
+    """
+
+    struct: GraphStructure
+    num_src: dict[int, int]
+    num_dst: dict[int, int]
+    num_edges: dict[int, int]
+
+
+def union(graph: Any, etype_ids: tuple[int, ...]) -> Union:
+    """Relations of a DGL graph as one graph on its device, cached on the graph's index object."""
+    cache = graph._graph._cache.setdefault(_CACHE_KEY, {})
+    key = ("union", etype_ids)
+    if key not in cache:
+        cache[key] = _unite(graph, etype_ids)
+    return cache[key]
+
+
+@torch.inference_mode(False)
+def _unite(graph: Any, etype_ids: tuple[int, ...]) -> Union:
+    all_ends, num_nodes = relation_ends(graph), graph._graph.num_nodes
+    ends = [all_ends[etype_id] for etype_id in etype_ids]
+    edges = [_read(graph, etype_id).edges() for etype_id in etype_ids]
+
+    def join(side: int) -> tuple[torch.Tensor, dict[int, int]]:
+        ntypes = [types[side] for types in ends]
+        sizes = {ntype: num_nodes(ntype) for ntype in sorted(set(ntypes))}
+        first = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+        shifted = [ids[side] + first[ntype] for ids, ntype in zip(edges, ntypes, strict=True)]
+        return torch.cat(shifted), sizes
+
+    (src, num_src), (dst, num_dst) = join(0), join(1)
+    struct = GraphStructure.from_coo(src, dst, sum(num_src.values()), sum(num_dst.values()))
+    num_edges = dict(zip(etype_ids, (ids.numel() for ids, _ in edges), strict=True))
+    return Union(struct, num_src, num_dst, num_edges)
 
 
 @torch.inference_mode(False)  # what is kept will be used in training too

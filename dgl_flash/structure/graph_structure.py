@@ -39,6 +39,7 @@ class _Edges:
         "device",
         "empty_rows",
         "fence",
+        "looped",
         "scales",
     )
 
@@ -46,6 +47,7 @@ class _Edges:
         self.adjacencies = adjacencies
         self.coo: tuple[Tensor, Tensor] | None = None
         self.copies: dict[torch.device, _Edges] = {}
+        self.looped: GraphStructure | None = None  # with one self-loop at each node
         self.counts: dict[int, Tensor] = {}
         self.scales: dict[tuple[int, float, torch.dtype], Tensor] = {}
         self.device = self.known()[1].device
@@ -246,10 +248,14 @@ class GraphStructure:
 
     def in_degrees(self) -> Tensor:
         """In-edges of each destination: shape ``(num_dst,)``, index dtype."""
+        if traced.is_tracing():
+            return traced.in_degrees(self)
         return self._edges.degrees(self._dst_side)
 
     def out_degrees(self) -> Tensor:
         """Out-edges of each source: shape ``(num_src,)``, index dtype; builds no `out_adj`."""
+        if traced.is_tracing():
+            return traced.in_degrees(self.reverse())
         return self._edges.degrees(1 - self._dst_side)
 
     def degree_scale(self, side: str, exponent: float, dtype: torch.dtype) -> Tensor:

@@ -111,6 +111,11 @@ def degree_scale(struct: GraphStructure, side: str, exponent: float, dtype: torc
     return _degree_scale(*edge_tensors(struct), side, exponent, dtype)
 
 
+def in_degrees(struct: GraphStructure) -> Tensor:
+    """``struct.in_degrees()`` as an op."""
+    return _in_degrees(*edge_tensors(struct))
+
+
 if CAN_TRACE:
     # An op owns what it returns: cached tensors go out as copies.
 
@@ -128,6 +133,20 @@ if CAN_TRACE:
     def _(indptr: Tensor, indices: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
         end = torch.empty_like(indices, dtype=torch.int64)
         return end, torch.empty_like(end)
+
+    @torch.library.custom_op(
+        "dgl_flash::in_degrees",
+        mutates_args=(),
+        schema=f"({EDGE_SCHEMA}) -> Tensor",
+        **OUTSIDE_CUDA_GRAPHS,
+    )
+    def _in_degrees(*edges: Any) -> Tensor:
+        return find(EdgeTensors(*edges)).in_degrees().clone()
+
+    @_in_degrees.register_fake
+    def _(*given: Any) -> Tensor:
+        edges = EdgeTensors(*given)
+        return edges.indptr.new_empty((edges.num_dst,))
 
     @torch.library.custom_op(
         "dgl_flash::degree_scale",

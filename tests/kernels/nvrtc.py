@@ -22,7 +22,6 @@ class Resources:
 
     registers: int
     spill_bytes: int
-    shared_bytes: int
 
 
 def compile_for(key: KernelKey, architecture: int) -> Resources:
@@ -48,6 +47,5 @@ def compile_for(key: KernelKey, architecture: int) -> Resources:
     assert not warnings, report
     spills = re.search(r"(\d+) bytes spill stores", report)
     registers = re.search(r"Used (\d+) registers", report)
-    shared = re.search(r"(\d+) bytes smem", report)
     assert spills and registers, report
-    return Resources(int(registers[1]), int(spills[1]), int(shared[1]) if shared else 0)
+    return Resources(int(registers[1]), int(spills[1]))

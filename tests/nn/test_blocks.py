@@ -9,8 +9,10 @@ import dgl
 import pytest
 import torch
 
-from tests.graphs import block
+from tests.graphs import bipartite_down, bipartite_up, block, relation_slice
 from tests.nn.common import assert_same, draw, twins
+from tests.nn.layers import LAYERS, to, with_two_sides
+from tests.numerics import assert_accurate
 
 
 def cycle_block():
@@ -44,6 +46,40 @@ def test_the_residual_comes_from_the_destinations(in_feats, device):
     graph = block()
     layers = twins("GATv2Conv", in_feats, 3, 2, residual=True)
     assert_same(layers, graph, draw(graph.num_src_nodes(), in_feats), device)
+
+
+@with_two_sides
+def test_every_layer_on_a_block(name, device):
+    """A tensor is the pair with its first rows; outputs and gradients are DGL's."""
+    layer, graph = LAYERS[name], block()
+    mine, other = layer.twins()
+    inputs = layer.inputs(graph)
+    found = layer.run(mine, graph, inputs, device, torch.float32)
+    usual = layer.run(other, graph, inputs, "cpu", torch.float32)
+    exact = layer.run(mine, graph, inputs, "cpu", torch.float64)
+    assert found.keys() == usual.keys()
+    for key, value in found.items():
+        judged = value.cpu(), usual[key], exact[key]
+        assert_accurate(*(part.reshape(1, -1) for part in judged), what=key, ulps=64)
+    first, *others = to(inputs, device).values()
+    mine = mine.to(device, torch.float32)
+    pair = first, first[: graph.num_dst_nodes()]
+    torch.testing.assert_close(mine(graph, pair, *others), mine(graph, first, *others))
+
+
+@with_two_sides
+@pytest.mark.parametrize("builder", [bipartite_up, bipartite_down, relation_slice])
+def test_every_layer_on_two_sets_of_nodes(name, builder, device):
+    layer, graph = LAYERS[name], builder()
+    mine, other = layer.twins(allow_zero_in_degree=True)
+    inputs = layer.inputs(graph)
+    found = layer.run(mine, graph, inputs, device, torch.float32)
+    usual = layer.run(other, graph, inputs, "cpu", torch.float32)
+    exact = layer.run(mine, graph, inputs, "cpu", torch.float64)
+    assert found.keys() == usual.keys()
+    for key, value in found.items():
+        judged = value.cpu(), usual[key], exact[key]
+        assert_accurate(*(part.reshape(1, -1) for part in judged), what=key, ulps=64)
 
 
 @pytest.mark.parametrize("name", ["GATv2Conv", "GraphConv"])

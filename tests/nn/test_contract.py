@@ -10,7 +10,34 @@ from torch import nn
 
 from tests.nn.common import ours, theirs, twins
 
-CLASSES = ("EdgeWeightNorm", "GATv2Conv", "GraphConv")
+CLASSES = (
+    "APPNPConv",
+    "AtomicConv",
+    "CFConv",
+    "ChebConv",
+    "DenseChebConv",
+    "DenseGraphConv",
+    "DenseSAGEConv",
+    "EdgeWeightNorm",
+    "GATv2Conv",
+    "GCN2Conv",
+    "GINConv",
+    "GINEConv",
+    "GMMConv",
+    "GatedGCNConv",
+    "GatedGraphConv",
+    "GraphConv",
+    "GroupRevRes",
+    "LabelPropagation",
+    "NNConv",
+    "RelGraphConv",
+    "SAGEConv",
+    "SGConv",
+    "TAGConv",
+    "TWIRLSConv",
+    "TWIRLSUnfoldingAndAttention",
+    "TypedLinear",
+)
 every_class = pytest.mark.parametrize("name", CLASSES)
 
 VARIANTS = [
@@ -35,6 +62,71 @@ VARIANTS = [
     ("GATv2Conv", (4, 3, 2), {"share_weights": True, "residual": True, "bias": False}),
     ("GATv2Conv", (4, 3, 2, 0.1, 0.2, 0.3, True, torch.relu, True, False, False), {}),
     ("GATv2Conv", (4, 3, 2), {"activation": nn.PReLU()}),
+    ("AtomicConv", (torch.ones(3), torch.ones(3), torch.ones(3)), {}),
+    ("AtomicConv", (torch.ones(3), torch.ones(3), torch.ones(3), torch.ones(2)), {}),
+    ("CFConv", (4, 3, 5, 2), {}),
+    ("ChebConv", (4, 3, 2), {}),
+    ("ChebConv", (4, 3, 2, None, False), {}),
+    ("ChebConv", (4, 3, 2), {"activation": nn.PReLU()}),
+    ("GCN2Conv", (4, 2), {}),
+    ("GCN2Conv", (4, 2, 0.3, 0.5, False, True, False, torch.relu), {}),
+    ("GCN2Conv", (4, 2), {"project_initial_features": False, "activation": nn.PReLU()}),
+    ("GatedGCNConv", (4, 3, 5), {}),
+    ("GatedGCNConv", (4, 4, 4, 0.1, False, True, nn.PReLU()), {}),
+    ("GatedGCNConv", (4, 4, 4), {"residual": False, "activation": None}),
+    ("GatedGraphConv", (4, 5, 2, 3), {}),
+    ("GatedGraphConv", (4, 5, 2, 1, False), {}),
+    ("GMMConv", (4, 3, 2, 5), {}),
+    ("GMMConv", ((4, 6), 3, 2, 5, "mean", True, False, True), {}),
+    ("GMMConv", (3, 3, 2, 5), {"residual": True}),
+    ("NNConv", (4, 3, torch.relu), {}),
+    ("NNConv", ((4, 6), 3, nn.Linear(5, 12), "sum", True, False), {}),
+    ("NNConv", (3, 3, nn.Linear(5, 9), "max"), {"residual": True}),
+    ("DenseGraphConv", (4, 3), {}),
+    ("DenseGraphConv", (3, 4, "right", False, torch.relu), {}),
+    ("DenseGraphConv", (4, 3), {"activation": nn.PReLU()}),
+    ("DenseSAGEConv", (4, 3), {}),
+    ("DenseSAGEConv", (4, 3, 0.5, False, nn.LayerNorm(3), torch.relu), {}),
+    ("DenseSAGEConv", (4, 3), {"activation": nn.PReLU()}),
+    ("DenseChebConv", (4, 3, 2), {}),
+    ("DenseChebConv", (4, 3, 1, False), {}),
+    ("GroupRevRes", (nn.Linear(4, 4),), {}),
+    ("GroupRevRes", (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4)), 3), {}),
+    ("TWIRLSConv", (4, 3, 5, 2), {}),
+    ("TWIRLSConv", (4, 3, 5, 3, 2, 3, "batch", False, 0.3, 2, True, 0.1, 1, 2, True, True), {}),
+    ("TWIRLSConv", (4, 3, 5, 2, 0, 2, "layer"), {"attn_dropout": 0.1}),
+    ("TWIRLSConv", (4, 3, 5, 2, 0, 0), {"dropout": 0.1, "inp_dropout": 0.2}),
+    ("TWIRLSConv", (4, 3, 5, 0, 3, 0), {}),
+    ("TWIRLSUnfoldingAndAttention", (4, 0, 2, 3), {}),
+    ("TWIRLSUnfoldingAndAttention", (4, 1, 2, 3, 1, 0.1, 2, 0.5, True, True, 0.1, False), {}),
+    ("SAGEConv", (4, 3, "mean"), {}),
+    ("SAGEConv", ((4, 6), 3, "mean", 0.5, False, nn.LayerNorm(3), torch.relu), {}),
+    ("SAGEConv", (4, 3, "gcn"), {}),
+    ("SAGEConv", (4, 3, "gcn"), {"bias": False, "activation": nn.PReLU()}),
+    ("SAGEConv", (4, 3, "pool"), {}),
+    ("SAGEConv", ((4, 6), 3, "pool"), {"bias": False, "norm": nn.LayerNorm(3)}),
+    ("SAGEConv", (4, 3, "lstm"), {}),
+    ("SAGEConv", ((4, 6), 3, "lstm"), {"bias": False}),
+    ("GINConv", (), {}),
+    ("GINConv", (nn.Linear(4, 3), "max", 0.5, True, nn.PReLU()), {}),
+    ("GINConv", (torch.relu, "mean"), {"init_eps": 2}),
+    ("GINEConv", (), {}),
+    ("GINEConv", (nn.Linear(4, 3), 0.5, True), {}),
+    ("SGConv", (4, 3), {}),
+    ("SGConv", (4, 3, 2, True, False, nn.LayerNorm(4), True), {}),
+    ("APPNPConv", (3, 0.1), {}),
+    ("APPNPConv", (3, 0.1, 0.5), {}),
+    ("TAGConv", (4, 3), {}),
+    ("TAGConv", (4, 3, 3, False, nn.PReLU()), {}),
+    ("LabelPropagation", (3, 0.5), {}),
+    ("LabelPropagation", (3, 0.5, "row", False, True, True), {}),
+    ("RelGraphConv", (4, 3, 5), {}),
+    ("RelGraphConv", (4, 6, 5, "basis"), {}),
+    ("RelGraphConv", (4, 6, 5, "bdd", 2, False, torch.relu, False, 0.1, True), {}),
+    ("RelGraphConv", (4, 6, 5), {"activation": nn.PReLU(), "layer_norm": True}),
+    ("TypedLinear", (4, 6, 5), {}),
+    ("TypedLinear", (4, 6, 5, "basis", 3), {}),
+    ("TypedLinear", (4, 6, 5, "bdd", 2), {}),
 ]
 every_variant = pytest.mark.parametrize(
     ("name", "args", "kwargs"),
@@ -137,8 +229,22 @@ def test_shared_weights_are_one_linear_with_two_names():
     assert {"fc_src.weight", "fc_dst.weight"} <= set(layer.state_dict())
 
 
+PAPERS = {
+    "AtomicConv": "1703.10603",
+    "CFConv": "1706.08566",
+    "ChebConv": "1606.09375",
+    "GATv2Conv": "2105.14491",
+    "GCN2Conv": "2007.02133",
+    "GMMConv": "1611.08402",
+    "GatedGCNConv": "2003.00982",
+    "GatedGraphConv": "1511.05493",
+    "GraphConv": "1609.02907",
+    "NNConv": "1704.01212",
+}
+
+
 def test_docstrings_name_the_paper():
-    for name, paper in (("GATv2Conv", "2105.14491"), ("GraphConv", "1609.02907")):
+    for name, paper in PAPERS.items():
         text = getattr(ours, name).__doc__
         assert paper in text
         assert "Fused path" in text

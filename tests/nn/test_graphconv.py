@@ -82,6 +82,62 @@ def test_one_edge_weight_per_feature(widths, device):
     assert_same(GCN(*widths), graph, feat, device, edge_weight=edge_weight)
 
 
+@pytest.mark.parametrize("norm", ["none", "left"])
+@pytest.mark.parametrize(
+    ("sizes", "shape"),
+    [
+        ((1,), (5,)),
+        ((2, 1), (5,)),
+        ((1, 4), (2, 4)),
+        ((4,), (1, 1)),
+        ((4,), (2, 1)),
+        ((2, 3, 4), (2, 1, 4)),
+        ((2, 1, 4), (1, 3, 1)),
+    ],
+    ids=str,
+)
+def test_edge_weights_and_features_broadcast(sizes, shape, norm, device):
+    graph = regular()
+    layers = GCN(sizes[-1], sizes[-1], norm=norm, weight=False, bias=False)
+    feat = draw(graph.num_nodes(), *sizes)
+    edge_weight = draw(graph.num_edges(), *shape, seed=5)
+    assert_same(layers, graph, feat, device, edge_weight=edge_weight)
+
+
+@every_norm
+@every_order
+def test_edge_weights_of_more_dimensions_than_the_features(norm, widths, device):
+    """DGL scales the wrong dimension by the in-degrees."""
+    graph = regular()
+    layer = GCN(*widths, norm=norm)[0].to(device)
+    feat = features(graph, widths[0]).to(device)
+    edge_weight = draw(graph.num_edges(), 2, 1, seed=5).to(device)
+    parts = [layer(graph, feat, edge_weight=edge_weight[:, i, 0]) for i in range(2)]
+    out = layer(graph, feat, edge_weight=edge_weight)
+    torch.testing.assert_close(out, torch.stack(parts, dim=1))
+
+
+def test_edge_weights_that_do_not_broadcast():
+    graph = regular()
+    calls = [
+        partial(layer, graph, features(graph, 4), edge_weight=torch.ones(30, 2))
+        for layer in GCN(4, 4)
+    ]
+    mine, other = (raised(call) for call in calls)
+    assert (type(mine), str(mine)) == (type(other), str(other))
+
+
+@every_order
+@pytest.mark.parametrize("norm", ["both", "left"])
+def test_features_of_integers(norm, widths, device):
+    """The factors of the out-degrees make floats of them."""
+    graph = regular()
+    feat = (10 * features(graph, widths[0])).long()
+    mine, other = GCN(*widths, norm=norm)
+    found = mine.to(device)(graph, feat.to(device))
+    torch.testing.assert_close(found.cpu(), other(graph, feat))
+
+
 @every_order
 @pytest.mark.parametrize("bias", [False, True])
 def test_external_weight(widths, bias, device):

@@ -16,12 +16,18 @@ PATHS = {
     "dgl_flash.nn.conv": ("GATv2Conv", "GraphConv", "EdgeWeightNorm"),
     "dgl_flash.nn.conv.gatv2conv": ("GATv2Conv",),
     "dgl_flash.nn.conv.graphconv": ("GraphConv", "EdgeWeightNorm"),
+    "dgl_flash.nn.conv.sageconv": ("SAGEConv",),
+    "dgl_flash.nn.utils": ("LabelPropagation",),
+    "dgl_flash.nn.linear": ("TypedLinear",),
     "dgl_flash.nn.functional": ("edge_softmax",),
     "dgl_flash.nn.softmax": ("edge_softmax",),
     "dgl_flash.nn.pytorch": ("GATv2Conv", "GraphConv", "EdgeWeightNorm", "edge_softmax"),
     "dgl_flash.nn.pytorch.conv": ("GATv2Conv", "GraphConv", "EdgeWeightNorm"),
     "dgl_flash.nn.pytorch.conv.gatv2conv": ("GATv2Conv",),
     "dgl_flash.nn.pytorch.conv.graphconv": ("GraphConv", "EdgeWeightNorm"),
+    "dgl_flash.nn.pytorch.conv.sageconv": ("SAGEConv",),
+    "dgl_flash.nn.pytorch.utils": ("LabelPropagation",),
+    "dgl_flash.nn.pytorch.linear": ("TypedLinear",),
     "dgl_flash.nn.pytorch.softmax": ("edge_softmax",),
 }
 

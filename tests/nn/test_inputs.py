@@ -11,13 +11,17 @@ import dgl
 import pytest
 import torch
 
-from tests.graphs import batched, bipartite_up, block, random_graph, regular
-from tests.nn.common import draw, features, for_dgl, ours, raised, run, twins
+from tests.graphs import bipartite_up, block, random_graph, regular, self_loops
+from tests.nn.common import draw, features, ours, raised, twins
+from tests.nn.layers import LAYERS, every_layer, having, leaves, on_graphs, to, with_leaves
 
-LAYERS = {"GATv2Conv": (8, 3, 2), "GraphConv": (8, 3)}
+# DGL's, which frees storages.
+pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+SIZES = {"GATv2Conv": (8, 3, 2), "GraphConv": (8, 3)}
 WIDENING = {"GATv2Conv": (8, 5, 3), "GraphConv": (8, 15)}
-every_layer = pytest.mark.parametrize("name", sorted(LAYERS))
-either_width = pytest.mark.parametrize("sizes", [LAYERS, WIDENING], ids=["narrow", "wide"])
+wide_and_narrow = pytest.mark.parametrize(
+    ("name", "sizes"), [(name, sizes[name]) for sizes in (SIZES, WIDENING) for name in SIZES]
+)
 
 
 def layouts(feat):
@@ -36,10 +40,35 @@ def layouts(feat):
 
 
 @every_layer
-@either_width
-def test_strided_features(name, sizes, device):
+def test_strided_features(name, device):
+    """Of nodes and of edges."""
+    layer, graph = LAYERS[name], regular()
+    module, inputs = layer.make().to(device), to(layer.inputs(graph), device)
+    expected = layer.call(module, graph, inputs)
+    for text in layouts(torch.zeros(2, 2)):
+        values = [layouts(leaf)[text] if leaf.dim() == 2 else leaf for leaf in leaves(inputs)]
+        outputs = layer.call(module, graph, with_leaves(inputs, values))
+        for out, wanted in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(out, wanted, msg=text)
+
+
+@every_layer
+def test_expanded_features(name, device):
+    """One row for all nodes, one for all edges."""
+    layer, graph = LAYERS[name], regular()
+    module, inputs = layer.make().to(device), to(layer.inputs(graph), device)
+    expanded = [leaf[:1].expand_as(leaf) for leaf in leaves(inputs)]
+    expected = layer.call(module, graph, with_leaves(inputs, [t.clone() for t in expanded]))
+    outputs = layer.call(module, graph, with_leaves(inputs, expanded))
+    for out, wanted in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(out, wanted)
+
+
+@wide_and_narrow
+def test_layouts_of_wider_features(name, sizes, device):
+    """Which side of the linear map the kernel works on depends on the widths."""
     graph = regular()
-    layer = twins(name, *sizes[name])[0].to(device)
+    layer = twins(name, *sizes)[0].to(device)
     feat = features(graph, 8).to(device)
     expected = layer(graph, feat)
     for text, value in layouts(feat).items():
@@ -48,14 +77,24 @@ def test_strided_features(name, sizes, device):
 
 
 @every_layer
-@either_width
-def test_expanded_features(name, sizes, device):
-    """One row for all nodes."""
-    graph = regular()
-    layer = twins(name, *sizes[name])[0].to(device)
-    row = draw(1, 8).to(device)
-    expected = layer(graph, row.repeat(10, 1))
-    torch.testing.assert_close(layer(graph, row.expand(10, 8)), expected)
+def test_nothing_that_is_passed_is_changed(name, device):
+    """Forward and backward, with and without gradients of the features, in training and after."""
+    layer, graph = LAYERS[name], regular()
+    module, inputs = layer.make().to(device), to(layer.inputs(graph), device)
+    before = [leaf.clone() for leaf in leaves(inputs)]
+    for grad in (True, False):
+        for leaf in leaves(inputs):
+            leaf.requires_grad_(grad)
+        outputs = layer.call(module, graph, inputs)
+        if layer.orders > 0 and outputs[0].requires_grad:
+            sum(out.square().sum() for out in outputs).backward()
+        module.eval()
+        with torch.no_grad():
+            layer.call(module, graph, inputs)
+        module.train()
+    for leaf, value in zip(leaves(inputs), before, strict=True):
+        assert leaf._version == 0
+        assert torch.equal(leaf, value)
 
 
 def test_strided_residual(device):
@@ -68,117 +107,151 @@ def test_strided_residual(device):
         torch.testing.assert_close(layer(graph, value), expected, msg=text)
 
 
-@every_layer
-@either_width
-def test_gradient_of_a_plain_sum(name, sizes, device):
+@pytest.mark.parametrize("name", [name for name in having() if LAYERS[name].orders > 0])
+def test_gradient_of_a_plain_sum(name, device):
     """`out.sum().backward()` hands an expanded scalar to the backward pass."""
-    graph = regular()
-    mine, other = twins(name, *sizes[name])
+    layer, graph = LAYERS[name], regular()
     grads = []
-    for layer, where in ((mine.to(device), device), (other, "cpu")):
-        feat = features(graph, 8).to(where).requires_grad_()
-        layer(for_dgl(graph), feat).sum().backward()
-        grads.append(feat.grad.cpu())
-    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+    for module, where in zip(layer.twins(), (device, "cpu"), strict=True):
+        inputs = to(layer.inputs(graph), where, grad=True)
+        sum(out.sum() for out in layer.call(module.to(where), graph, inputs)).backward()
+        grads.append([leaf.grad for leaf in leaves(inputs)])
+    for found, wanted in zip(*grads, strict=True):
+        assert (found is None) == (wanted is None)
+        if found is not None:
+            torch.testing.assert_close(found.cpu(), wanted, rtol=1e-4, atol=1e-5)
 
 
-@every_layer
+@on_graphs
 def test_int32_and_int64_graphs_agree(name, device):
-    for builder in (regular, block, batched):
-        kwargs = {"allow_zero_in_degree": True}
+    layer = LAYERS[name]
+    for builder in (regular, self_loops, *((block,) if layer.two_sides else ())):
         results = []
         for idtype in (torch.int32, torch.int64):
             graph = builder(idtype)
-            layer = twins(name, *LAYERS[name], **kwargs)[0]
-            results.append(run(layer, graph, features(graph, 8), device, torch.float32))
+            inputs = layer.inputs(graph)
+            results.append(layer.run(layer.make(), graph, inputs, device, torch.float32))
+        assert results[0].keys() == results[1].keys()
         for key, value in results[0].items():
             assert torch.equal(value, results[1][key]), key
 
 
-@every_layer
+@on_graphs
 def test_the_graph_is_only_read(name, device):
     """A CPU graph with features on the device; its frames stay as they were."""
-    graph = regular()
+    layer, graph = LAYERS[name], regular()
     graph.ndata["h"] = torch.ones(10)
     graph.edata["w"] = torch.ones(30)
     before = graph.formats()
-    feat = features(graph, 8).to(device)
-    twins(name, *LAYERS[name])[0].to(device)(graph, feat)
+    layer.run(layer.make(), graph, layer.inputs(graph), device, torch.float32)
     assert list(graph.ndata) == ["h"]
     assert list(graph.edata) == ["w"]
+    assert torch.equal(graph.ndata["h"], torch.ones(10))
+    assert torch.equal(graph.edata["w"], torch.ones(30))
+    assert graph.num_edges() == 30
     assert graph.device.type == "cpu"
     assert set(before["created"]) <= set(graph.formats()["created"])
 
 
-@every_layer
+@on_graphs
 def test_changes_of_the_graph_are_seen(name):
-    graph = regular()
-    mine, other = twins(name, *LAYERS[name], allow_zero_in_degree=True)
-    feat = features(graph, 8)
+    """As if each were another graph, for the same module."""
+    layer, graph = LAYERS[name], self_loops()
+    module = layer.make()
     changes = (
         lambda: graph.add_edges([0, 1], [2, 2]),
         lambda: graph.remove_edges([0, 5, 7]),
         lambda: graph.remove_edges([]),
-        lambda: graph.remove_edges(torch.arange(graph.num_edges())),
         lambda: graph.add_edges([3], [4]),
     )
-    torch.testing.assert_close(mine(graph, feat), other(graph, feat))
-    for change in changes:
+    for change in (lambda: None, *changes):
         change()
-        torch.testing.assert_close(mine(graph, feat), other(graph, feat))
+        copy = dgl.graph(graph.edges(order="eid"), num_nodes=graph.num_nodes())
+        found = layer.call(module, graph, layer.inputs(graph))
+        expected = layer.call(layer.make(), copy, layer.inputs(graph))
+        for out, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(out, wanted)
 
 
-@every_layer
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_all_edges_can_be_removed(name):
+    graph = regular()
+    mine, other = twins(name, *SIZES[name], allow_zero_in_degree=True)
+    feat = features(graph, 8)
+    torch.testing.assert_close(mine(graph, feat), other(graph, feat))
+    graph.remove_edges(torch.arange(graph.num_edges()))
+    torch.testing.assert_close(mine(graph, feat), other(graph, feat))
+
+
+@on_graphs
 def test_two_graphs_of_one_size_are_two_graphs(name):
-    graphs = [random_graph(10, 40, seed=seed) for seed in (0, 1)]
-    mine, other = twins(name, *LAYERS[name], allow_zero_in_degree=True)
-    feat = draw(10, 8)
-    for graph in (*graphs, *graphs):
-        torch.testing.assert_close(mine(graph, feat), other(graph, feat))
+    layer = LAYERS[name]
+    graphs = [dgl.add_self_loop(random_graph(10, 40, seed=seed)) for seed in (0, 1)]
+    module = layer.make()
+    inputs = layer.inputs(graphs[0])
+    expected = [layer.call(layer.make(), graph, inputs)[0] for graph in graphs]
+    for graph, wanted in zip((*graphs, *graphs), (*expected, *expected), strict=True):
+        torch.testing.assert_close(layer.call(module, graph, inputs)[0], wanted)
 
 
-@every_layer
+@on_graphs
 @pytest.mark.parametrize("formats", ["csc", "coo", "csr"])
 def test_graphs_of_one_format(name, formats, device):
-    graph = regular()
-    layer = twins(name, *LAYERS[name])[0].to(device)
-    feat = features(graph, 8).to(device)
-    expected = layer(graph, feat)
-    torch.testing.assert_close(layer(graph.formats(formats), feat), expected)
+    layer, graph = LAYERS[name], regular()
+    module, inputs = layer.make().to(device), to(layer.inputs(graph), device)
+    expected = layer.call(module, graph, inputs)
+    outputs = layer.call(module, graph.formats(formats), inputs)
+    for out, wanted in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(out, wanted)
 
 
-@every_layer
+@on_graphs
 @pytest.mark.parametrize(
     "swap", [lambda g, x: (x, g), lambda g, x: (x, x), lambda g, x: (x, (g, g))]
 )
 def test_swapped_arguments(name, swap):
-    graph = regular()
-    layer = twins(name, *LAYERS[name])[0]
-    with pytest.raises(TypeError, match=rf"{name}: expected a graph.*did you swap"):
-        layer(*swap(graph, features(graph, 8)))
-    layer(graph, features(graph, 8))  # the next correct call works
+    layer, graph = LAYERS[name], regular()
+    module = layer.make()
+    feat, *others = layer.inputs(graph).values()
+    with pytest.raises(TypeError, match=r": expected .*did you swap") as caught:
+        module(*swap(graph, feat), *others)
+    # One that wraps another hands on what it takes for a graph.
+    assert str(caught.value).startswith((name.split()[0], "GraphConv"))
+    layer.call(module, graph, layer.inputs(graph))  # the next correct call works
 
 
 WRONG = {
-    "rows": (lambda: draw(9, 8), (ValueError, RuntimeError)),
-    "width": (lambda: draw(10, 7), (ValueError, RuntimeError)),
-    "dtype": (lambda: draw(10, 8).double(), (TypeError, RuntimeError)),
-    "integers": (lambda: torch.ones(10, 8, dtype=torch.int64), (TypeError, RuntimeError)),
-    "no tensor": (lambda: [[0.0] * 8] * 10, (TypeError, RuntimeError)),
-    "none": (lambda: None, (TypeError, RuntimeError)),
+    "rows": lambda feat: feat[:-1],
+    "width": lambda feat: feat[:, :-1],
+    "dtype": lambda feat: feat.double(),
+    "integers": lambda feat: feat.long(),
+    "no tensor": lambda feat: feat.tolist(),
+    "none": lambda feat: None,
+}
+# As in DGL, these take any number of columns, or bring all to one dtype.
+FREE = {
+    "width": {"APPNPConv", "AtomicConv", "GatedGraphConv", "LabelPropagation"}
+    | {"EdgeWeightNorm", "TWIRLSUnfoldingAndAttention"},
+    "dtype": {"APPNPConv", "AtomicConv", "EdgeWeightNorm", "LabelPropagation"}
+    | {"TWIRLSUnfoldingAndAttention"},
+    "integers": {"APPNPConv", "ChebConv", "DenseSAGEConv", "GCN2Conv", "GINEConv"}
+    | {"GraphConv narrowing", "GroupRevRes", "LabelPropagation", "SGConv", "TAGConv"},
 }
 
 
-@every_layer
-@either_width
-@pytest.mark.parametrize("what", sorted(WRONG))
-def test_wrong_features(name, sizes, what):
-    graph = regular()
-    layer = twins(name, *sizes[name])[0]
-    make, classes = WRONG[what]
-    error = raised(partial(layer, graph, make()))
-    assert isinstance(error, classes), repr(error)
-    layer(graph, features(graph, 8))
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [(name, what) for name in having() for what in WRONG if name not in FREE.get(what, ())],
+)
+def test_wrong_features(name, what):
+    """Of the nodes, or what else a layer takes first; never an index out of its range."""
+    layer, graph = LAYERS[name], regular()
+    module, inputs = layer.make(), layer.inputs(graph)
+    first = next(iter(inputs))
+    wrong = {**inputs, first: WRONG[what](inputs[first])}
+    error = raised(partial(layer.call, module, graph, wrong))
+    assert isinstance(error, (TypeError, ValueError, RuntimeError, dgl.DGLError)), repr(error)
+    layer.call(module, graph, inputs)
 
 
 def test_single_tensor_on_a_bipartite_graph():
@@ -194,7 +267,6 @@ def test_single_tensor_on_a_bipartite_graph():
     [
         (torch.ones(29), ValueError),
         (torch.ones(29, 1), ValueError),
-        (torch.ones(30, 5), ValueError),
         (torch.ones(30).double(), TypeError),
         (torch.ones(30, dtype=torch.int64), TypeError),
     ],
@@ -207,14 +279,16 @@ def test_wrong_edge_weights(edge_weight, error):
         layer(graph, features(graph, 8), edge_weight=edge_weight)
 
 
-def test_dgl_and_our_container_give_the_same(device):
-    graph = regular()
+@on_graphs
+def test_dgl_and_our_container_give_the_same(name, device):
+    layer, graph = LAYERS[name], self_loops()
     src, dst = graph.edges(order="eid")
-    container = dgl_flash.graph((src, dst), num_nodes=10)
-    feat = features(graph, 8).to(device)
-    for name, sizes in LAYERS.items():
-        layer = twins(name, *sizes)[0].to(device)
-        assert torch.equal(layer(graph, feat), layer(container, feat))
+    container = dgl_flash.graph((src, dst), num_nodes=graph.num_nodes())
+    module, inputs = layer.make().to(device), to(layer.inputs(graph), device)
+    expected = layer.call(module, graph, inputs)
+    for other in (container, dgl_flash.structure.structure(container)):
+        for out, wanted in zip(layer.call(module, other, inputs), expected, strict=True):
+            torch.testing.assert_close(out, wanted, rtol=0, atol=0)
 
 
 def test_local_scope_and_reversed_graphs():

@@ -12,6 +12,8 @@ from torch import nn
 import dgl_flash.nn as dglnn
 from dgl_flash.ops import dispatch
 from dgl_flash.structure import graph as make_graph
+from tests.graphs import regular
+from tests.nn.layers import LAYERS, every_layer, leaves, to
 
 # Of torch's compiler, which differ from release to release.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -72,6 +74,32 @@ def test_one_graph_without_a_break_equals_the_eager_model(device, backend, kind)
     model, feat = Model().to(device), torch.randn(300, 16, device=device)
     model(graph, feat)  # reads the structure
     check(torch.compile(model, backend=backend, fullgraph=True), model, graph, feat)
+
+
+# A question to the values of a tensor, the grouping of edges by type, and torch's LSTM.
+BREAKING = {"EdgeWeightNorm", "GatedGraphConv", "RelGraphConv", "RelGraphConv basis", "TypedLinear"}
+BREAKING |= {"SAGEConv lstm"}
+# A maximum walks the rows of the graph in plain torch, which on a GPU asks for the current stream.
+BREAKING_ON_CUDA = {"GINConv max", "SAGEConv pool"}
+
+
+@every_layer
+def test_every_layer_equals_itself(name, device):
+    layer, graph = LAYERS[name], regular()
+    module = layer.make().to(device)
+    inputs = to(layer.inputs(graph), device)
+    results = []
+    breaking = BREAKING | (BREAKING_ON_CUDA if device.type == "cuda" else set())
+    for run in (module, torch.compile(module, backend="aot_eager", fullgraph=name not in breaking)):
+        module.zero_grad()
+        given = to(inputs, device, grad=True)
+        outputs = layer.call(run, graph, given)
+        if layer.orders > 0:
+            sum(out.square().sum() for out in outputs).backward()
+        values = [*leaves(given), *module.parameters()]
+        grads = [value.grad.clone() for value in values if value.grad is not None]
+        results.append([*(out.detach() for out in outputs), *grads])
+    equal(*results, tolerance=1e-5)
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dgl
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.graphs import random_graph
 from tests.nn.common import draw, may_fall_back, ours, theirs
+from tests.nn.layers import LAYERS, every_layer
 
 
 class Attention(nn.Module):
@@ -60,6 +62,21 @@ def test_the_loss_falls_along_dgls(kind, device):
     expected = train(build(kind, theirs), "cpu")
     assert losses[-1] < losses[0]
     assert losses == pytest.approx(expected, rel=1e-3)
+
+
+@may_fall_back
+@every_layer
+def test_every_layer_is_repeatable(name, device):
+    """Outputs and all gradients, bit for bit."""
+    layer, graph = LAYERS[name], random_graph(60, 400, seed=2)
+    graph = dgl.add_self_loop(graph)
+    inputs = layer.inputs(graph)
+    first, second = (
+        layer.run(layer.make(), graph, inputs, device, torch.float32) for _ in range(2)
+    )
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), key
 
 
 @may_fall_back

@@ -49,6 +49,7 @@ def test_every_width_is_covered_exactly(itemsize):
             assert covered * layout.vector >= head_dim
             assert layout.grid_y(num_heads) * layout.heads >= num_heads
             assert layout.unroll >= 1
+            assert layout.covers(head_dim, itemsize)
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 3, 7, 8, 33, 64])

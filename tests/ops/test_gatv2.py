@@ -9,6 +9,7 @@ from dgl_flash import ops, reference
 from dgl_flash.ops.dispatch import record
 from tests.graphs import zoo
 from tests.ops.common import (
+    EDGE_ULPS,
     LAYOUT_GRAPHS,
     check_twins,
     draw,
@@ -73,7 +74,7 @@ def test_every_layout(rows, dtype, num_heads, head_dim, device):
 def with_attention(op):
     def run(graph, **given):
         out, attention = op(graph, **given, return_attention=True)
-        return torch.cat([out.flatten(), attention.flatten()])
+        return out, attention
 
     return run
 
@@ -83,7 +84,14 @@ def with_attention(op):
 def test_the_attention_of_every_kind_of_row(name, dtype, device, recwarn):
     graph = zoo()[name](torch.int64)
     given = inputs(graph, 3, 7, dtype, device)
-    check_twins(with_attention(ops.gatv2), with_attention(reference.gatv2), graph, device, **given)
+    check_twins(
+        with_attention(ops.gatv2),
+        with_attention(reference.gatv2),
+        graph,
+        device,
+        ulps={"out1": EDGE_ULPS[dtype]},
+        **given,
+    )
     recwarn.clear()  # on CUDA: that it falls back
 
 

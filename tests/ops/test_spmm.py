@@ -63,7 +63,7 @@ def test_every_kind_of_row_in_16_bits(name, dtype, width, device):
 
 
 @every_shape
-@pytest.mark.parametrize("weight", ["none", "scalar", "per head"])
+@pytest.mark.parametrize("weight", ["none", "scalar", "per head", "per element"])
 def test_every_shape(num_heads, head_dim, dtype, weight, device):
     graph = skewed_graph()
     kind = {"dtype": dtype, "device": device}
@@ -72,6 +72,8 @@ def test_every_shape(num_heads, head_dim, dtype, weight, device):
         given["edge_weight"] = draw(2500, seed=2, **kind)
     elif weight == "per head":
         given["edge_weight"] = draw(2500, num_heads, 1, seed=2, **kind)
+    elif weight == "per element":
+        given["edge_weight"] = draw(2500, num_heads, head_dim, seed=2, **kind)
     run_both(graph, device, given)
 
 
@@ -186,5 +188,5 @@ def test_without_edges_all_is_zero_and_differentiable(device, width):
     assert torch.equal(grads[0], torch.zeros_like(feat))
     assert grads[1].shape == weight.shape
     dots = ops.u_dot_v(struct, feat, feat)
-    assert dots.shape == (0, 2)
+    assert dots.shape == (0, 2, 1)
     assert torch.equal(torch.autograd.grad(dots.sum(), feat)[0], torch.zeros_like(feat))

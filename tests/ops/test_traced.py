@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from dgl_flash.ops import edge_softmax, gatv2, spmm, traced, u_dot_v
-from dgl_flash.ops.spmm import Scaling
+from dgl_flash.ops import edge_softmax, gatv2, traced, traced_products
+from dgl_flash.ops.gradients import EAGER, Scaling
+from dgl_flash.ops.traced_products import TRACED
 from dgl_flash.structure import GraphStructure, structure
 from dgl_flash.structure.traced import edge_tensors, find
 from tests.graphs import small_zoo
@@ -43,37 +44,66 @@ def same(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
 
+def compare(struct, name, arguments, leaves, scaling, on_edges):
+    """An op on tensors with the same product as an autograd function."""
+    flat = (scaling.src, scaling.dst, scaling.mean)
+    edges = edge_tensors(struct)
+    op = getattr(traced_products, f"_{name}")
+    opcheck(op, (*edges, *arguments, *flat, on_edges))
+    found = getattr(TRACED, name)(edges, *arguments, scaling, on_edges)
+    expected = getattr(EAGER, name)(struct, *arguments, scaling, on_edges)
+    same(found, expected)
+    if leaves:
+        same(gradients(found, *leaves), gradients(expected, *leaves))
+
+
 @some_graphs
 @pytest.mark.parametrize("mean", [False, True])
-def test_weighted_sum(device, name, mean):
-    struct, src, _, weight, scales = operands(device, name)
-    edges = edge_tensors(struct)
-    opcheck(traced._spmm, (*edges, src, weight, *scales, mean))
-    opcheck(
-        traced._spmm,
-        (*edges.reverse(), src[:0].new_ones((struct.num_dst, 5)), None, None, None, mean),
-    )
-    found = traced.spmm(struct, src, weight, Scaling(*scales, mean))
-    expected = spmm(
-        struct,
-        src,
-        weight,
-        reduce="mean" if mean else "sum",
-        src_scale=scales[0],
-        dst_scale=scales[1],
-    )
-    same(found, expected)
-    same(gradients(found, src, weight), gradients(expected, src, weight))
+@pytest.mark.parametrize("on_edges", [False, True])
+@pytest.mark.parametrize("parts", [1, 2, 6])
+def test_sum(device, name, mean, on_edges, parts):
+    struct, src, _, _, scales = operands(device, name)
+    kind = {"dtype": src.dtype, "device": device}
+    feat = draw(struct.num_edges, 2, 3, seed=6, **kind).requires_grad_() if on_edges else src
+    weight = draw(struct.num_edges, parts, seed=3, **kind).requires_grad_()
+    scaling = Scaling(None if on_edges else scales[0], scales[1], mean)
+    compare(struct, "sum", (feat, weight), (feat, weight), scaling, on_edges)
+    ones = torch.ones(struct.num_dst, 5, **kind)
+    compare(struct.reverse(), "sum", (ones, None), (), Scaling(mean=mean), False)
 
 
 @some_graphs
-def test_dot_products(device, name):
+@pytest.mark.parametrize("on_edges", [False, True])
+def test_dot(device, name, on_edges):
     struct, src, dst, _, scales = operands(device, name)
-    arguments = (*edge_tensors(struct), src, dst, *scales, True, 2)
-    opcheck(traced._u_dot_v, arguments)
-    found, expected = traced.u_dot_v(struct, src, dst), u_dot_v(struct, src, dst)
-    same(found, expected)
-    same(gradients(found, src, dst), gradients(expected, src, dst))
+    kind = {"dtype": src.dtype, "device": device}
+    feat = draw(struct.num_edges, 2, 3, seed=6, **kind).requires_grad_() if on_edges else src
+    scaling = Scaling(None if on_edges else scales[0], scales[1], True)
+    compare(struct, "dot", (feat, dst, 2), (feat, dst), scaling, on_edges)
+
+
+@some_graphs
+@pytest.mark.parametrize("op", ["copy", "add", "mul"])
+@pytest.mark.parametrize("other", ["source", "scalar", "head", "element"])
+def test_map(device, name, op, other):
+    struct, src, dst, weight, scales = operands(device, name)
+    kind = {"dtype": src.dtype, "device": device}
+    second = {
+        "source": src,
+        "scalar": draw(struct.num_edges, seed=7, **kind).requires_grad_(),
+        "head": weight,
+        "element": draw(struct.num_edges, 2, 3, seed=8, **kind).requires_grad_(),
+    }[other]
+    on_edges = other != "source"
+    if op == "copy":
+        second = None
+    scaling = Scaling(None if on_edges else scales[0], scales[1], True)
+    if op == "add":
+        scaling = Scaling()
+    if second is None:
+        scaling = Scaling(None, scales[1], True)
+    leaves = (dst,) if second is None else (dst, second)
+    compare(struct, "map", (op, dst, second), leaves, scaling, on_edges)
 
 
 @some_graphs
@@ -104,7 +134,7 @@ def test_derivatives_of_any_order(device, name):
         return
 
     def run(feat, factors):
-        return traced.spmm(struct, feat, factors, Scaling(mean=True))
+        return TRACED.sum(edge_tensors(struct), feat, factors, Scaling(mean=True))
 
     assert torch.autograd.gradgradcheck(run, (src, weight))
 

@@ -10,6 +10,7 @@ from dgl_flash.structure import structure
 from tests.graphs import random_graph
 
 
+@pytest.mark.filterwarnings("ignore::dgl_flash.errors.FallbackWarning")
 @pytest.mark.parametrize("formats", ["coo", "csr", "csc"])
 def test_evaluation_before_training(formats: str, device: torch.device) -> None:
     graph = random_graph(12, 40, seed=3).formats(formats)
@@ -21,6 +22,7 @@ def test_evaluation_before_training(formats: str, device: torch.device) -> None:
         lambda: ops.edge_softmax(graph, logits),
         lambda: ops.u_dot_v(graph, feat, feat),
         lambda: ops.spmm(graph, feat, logits, reduce="mean"),
+        lambda: ops.copy_u_max(graph, feat),
     ]
     for run in runs:
         with torch.inference_mode():

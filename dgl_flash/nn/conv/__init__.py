@@ -2,10 +2,55 @@
 
 from __future__ import annotations
 
+from dgl_flash.nn.conv.appnpconv import APPNPConv
+from dgl_flash.nn.conv.atomicconv import AtomicConv
+from dgl_flash.nn.conv.cfconv import CFConv
+from dgl_flash.nn.conv.chebconv import ChebConv
+from dgl_flash.nn.conv.densechebconv import DenseChebConv
+from dgl_flash.nn.conv.densegraphconv import DenseGraphConv
+from dgl_flash.nn.conv.densesageconv import DenseSAGEConv
+from dgl_flash.nn.conv.gatedgcnconv import GatedGCNConv
+from dgl_flash.nn.conv.gatedgraphconv import GatedGraphConv
 from dgl_flash.nn.conv.gatv2conv import GATv2Conv
+from dgl_flash.nn.conv.gcn2conv import GCN2Conv
+from dgl_flash.nn.conv.ginconv import GINConv
+from dgl_flash.nn.conv.gineconv import GINEConv
+from dgl_flash.nn.conv.gmmconv import GMMConv
 from dgl_flash.nn.conv.graphconv import EdgeWeightNorm, GraphConv
+from dgl_flash.nn.conv.grouprevres import GroupRevRes
+from dgl_flash.nn.conv.nnconv import NNConv
+from dgl_flash.nn.conv.relgraphconv import RelGraphConv
+from dgl_flash.nn.conv.sageconv import SAGEConv
+from dgl_flash.nn.conv.sgconv import SGConv
+from dgl_flash.nn.conv.tagconv import TAGConv
+from dgl_flash.nn.conv.twirlsconv import TWIRLSConv, TWIRLSUnfoldingAndAttention
 from dgl_flash.nn.missing import attribute_of
 
-__all__ = ["EdgeWeightNorm", "GATv2Conv", "GraphConv"]
+__all__ = [
+    "APPNPConv",
+    "AtomicConv",
+    "CFConv",
+    "ChebConv",
+    "DenseChebConv",
+    "DenseGraphConv",
+    "DenseSAGEConv",
+    "EdgeWeightNorm",
+    "GATv2Conv",
+    "GCN2Conv",
+    "GINConv",
+    "GINEConv",
+    "GMMConv",
+    "GatedGCNConv",
+    "GatedGraphConv",
+    "GraphConv",
+    "GroupRevRes",
+    "NNConv",
+    "RelGraphConv",
+    "SAGEConv",
+    "SGConv",
+    "TAGConv",
+    "TWIRLSConv",
+    "TWIRLSUnfoldingAndAttention",
+]
 
 __getattr__ = attribute_of(__name__)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import expand_as_pair, read_graph
+from dgl_flash.nn.common import computes_as, expand_as_pair, read_graph
 
 
 class GATv2Conv(nn.Module):
@@ -166,9 +166,11 @@ class GATv2Conv(nn.Module):
         DGLError
             If there are destinations without in-edges and ``allow_zero_in_degree`` is False.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph.
         ValueError
             If the features do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         if isinstance(feat, tuple):
@@ -180,21 +182,25 @@ class GATv2Conv(nn.Module):
             _, feat_dst = expand_as_pair(feat_src, graph)
         else:
             feat_dst = self._split_heads(self.fc_dst(h_dst))
+        is_usual = computes_as(self.attn_drop, nn.Dropout)
         result = ops.gatv2(
             struct,
             feat_src,
             feat_dst,
             self.attn[0],
             self.leaky_relu.negative_slope,
-            attn_drop=self.attn_drop.p if self.attn_drop.training else 0.0,
-            return_attention=get_attention,
+            attn_drop=self.attn_drop.p if is_usual and self.attn_drop.training else 0.0,
+            return_attention=get_attention or not is_usual,
         )
         out, attention = result if isinstance(result, tuple) else (result, None)
+        if not is_usual:
+            attention = self.attn_drop(attention)
+            out = ops.u_mul_e_sum(struct, feat_src, attention)
         if self.res_fc is not None:
             out = out + self._split_heads(self.res_fc(h_dst))
         if self.activation:
             out = self.activation(out)
-        return out if attention is None else (out, attention)
+        return (out, attention) if get_attention and attention is not None else out
 
     def _split_heads(self, values: Tensor) -> Tensor:
         return values.reshape(-1, self._num_heads, self._out_feats)

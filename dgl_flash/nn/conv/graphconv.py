@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from dgl_flash import ops
 from dgl_flash.errors import dgl_error
-from dgl_flash.nn.common import expand_as_pair, read_graph
+from dgl_flash.nn.common import as_floats, degree_scale, expand_as_pair, read_graph
+from dgl_flash.ops.broadcast import fit, spread
 from dgl_flash.structure import GraphStructure
 
 
@@ -26,7 +27,8 @@ class EdgeWeightNorm(nn.Module):
     ----------
     norm : str
         ``"both"`` (default) divides by the out-weight of the source and the in-weight of the
-        destination, ``"right"`` by the in-weight of the destination, ``"none"`` by nothing.
+        destination, ``"right"`` by the in-weight of the destination, ``"none"`` by nothing. As in
+        DGL no other value is refused; it means ``"right"``.
     eps : float
         Added to the sums. Default 0.
 
@@ -36,7 +38,7 @@ class EdgeWeightNorm(nn.Module):
     Networks", ICLR 2017, https://arxiv.org/abs/1609.02907, with weights instead of ones.
 
     **Fused path.** The sums are ``dgl_flash.ops.spmm`` of one column, the products over the edges
-    ``dgl_flash.ops.u_dot_v``; see there.
+    ``dgl_flash.ops.u_mul_v``; see there.
     """
 
     def __init__(self, norm: str = "both", eps: float = 0.0) -> None:
@@ -62,7 +64,10 @@ class EdgeWeightNorm(nn.Module):
         Raises
         ------
         DGLError
-            If a weight is not scalar, or not positive with ``norm="both"``.
+            If a weight is not scalar, or not positive with ``norm="both"``, or there is not one
+            weight an edge.
+        TypeError
+            If ``graph`` is no graph, or the weights are no floating-point tensor.
         """
         struct = read_graph(self, graph, edge_weight)
         if edge_weight.dim() > 1:
@@ -75,6 +80,12 @@ class EdgeWeightNorm(nn.Module):
                 'Non-positive edge weight detected with `norm="both"`. '
                 "This leads to square root of zero or negative values."
             )
+        rows = edge_weight.shape[0] if edge_weight.dim() else 0
+        if rows != struct.num_edges:
+            raise dgl_error(
+                "Expect number of features to match number of edges. "
+                f"Got {rows} and {struct.num_edges} instead."
+            )
         if self._norm == "none":
             return edge_weight.clone()
         ones_src = edge_weight.new_ones(struct.num_src, 1)
@@ -85,8 +96,7 @@ class EdgeWeightNorm(nn.Module):
             scale_src, scale_dst = out_weight**-0.5, in_weight**-0.5
         else:
             scale_src, scale_dst = ones_src, 1.0 / in_weight
-        scale = ops.u_dot_v(struct, scale_src.unsqueeze(-1), scale_dst.unsqueeze(-1))
-        return edge_weight * scale.squeeze(-1)
+        return edge_weight * ops.u_mul_v(struct, scale_src, scale_dst).squeeze(-1)
 
 
 class GraphConv(nn.Module):
@@ -132,10 +142,13 @@ class GraphConv(nn.Module):
     Source: T. N. Kipf, M. Welling, "Semi-Supervised Classification with Graph Convolutional
     Networks", ICLR 2017, https://arxiv.org/abs/1609.02907.
 
+    Edge weights with more dimensions than the features give a result with as many; DGL's norms
+    ``"both"`` and ``"right"`` then scale the wrong dimension.
+
     **Fused path.** Normalisation, edge weights and sum run in one CUDA kernel
     (``dgl_flash.ops.spmm``) in float64, float32, float16 and bfloat16, on the narrower of input
-    and output; no normalised copy of the features is made. On the CPU the reference path in plain
-    torch computes the same.
+    and output; no normalised copy of the features is made. On the CPU plain torch computes the
+    same.
 
     Examples
     --------
@@ -208,11 +221,13 @@ class GraphConv(nn.Module):
         graph : DGLGraph, DGLBlock or dgl_flash.Graph
             The graph; it may stay on the CPU while the features are on a GPU.
         feat : Tensor or pair of Tensor
-            (N_src, \*, in_feats). Of a pair only the source part is read.
+            (N_src, \*, in_feats). Of a pair only the source part is read. Norms ``"both"`` and
+            ``"left"`` turn integers into floats.
         weight : Tensor, optional
             (in_feats, out_feats), for a module built with ``weight=False``.
         edge_weight : Tensor, optional
-            (E,), or (E, ...) as in DGL: aligned with the last dimensions of the features.
+            (E,), or (E, ...) as in DGL: aligned with the last dimensions of the features; either
+            may be 1 wide, or have fewer dimensions, where the other is wider.
 
         Returns
         -------
@@ -222,15 +237,19 @@ class GraphConv(nn.Module):
         Raises
         ------
         DGLError
-            If there are destinations without in-edges and ``allow_zero_in_degree`` is False, or
-            if a weight is passed to a module that has one.
+            If there are destinations without in-edges and ``allow_zero_in_degree`` is False, if
+            a weight is passed to a module that has one, or if edge weights do not broadcast.
         TypeError
-            If ``graph`` is no graph, or dtypes differ.
+            If ``graph`` is no graph, or edge weights have another dtype than the features.
         ValueError
             If features or edge weights do not fit the graph.
+        RuntimeError
+            If the features have another dtype than the matrix.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
         feat_src, _ = expand_as_pair(feat)
+        if self._norm in ("left", "both"):
+            feat_src = as_floats(feat_src)
         if weight is None:
             weight = self.weight
         elif self.weight is not None:
@@ -241,12 +260,13 @@ class GraphConv(nn.Module):
         project_first = self._in_feats > self._out_feats
         if weight is not None and project_first:
             feat_src = torch.matmul(feat_src, weight)
+        feat_src, edge_weight = _align(feat_src, edge_weight)
         out = ops.spmm(
             struct,
             feat_src,
-            _align(edge_weight, feat_src),
-            src_scale=self._scale(struct, "src", feat_src.dtype),
-            dst_scale=self._scale(struct, "dst", feat_src.dtype),
+            edge_weight,
+            src_scale=self._scale(struct, "src", feat_src),
+            dst_scale=self._scale(struct, "dst", feat_src),
         )
         if weight is not None and not project_first:
             out = torch.matmul(out, weight)
@@ -256,12 +276,10 @@ class GraphConv(nn.Module):
             out = self._activation(out)
         return out
 
-    def _scale(self, struct: GraphStructure, side: str, dtype: torch.dtype) -> Tensor | None:
+    def _scale(self, struct: GraphStructure, side: str, feat: Tensor) -> Tensor | None:
         if self._norm not in ("both", {"src": "left", "dst": "right"}[side]):
             return None
-        # A half type would round the factor, although the sum is made in float32.
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        return struct.degree_scale(side, -0.5 if self._norm == "both" else -1, wide)
+        return degree_scale(struct, side, -0.5 if self._norm == "both" else -1, feat)
 
     def extra_repr(self) -> str:
         """Return the description that printing the module shows."""
@@ -272,14 +290,15 @@ class GraphConv(nn.Module):
         return summary
 
 
-def _align(edge_weight: Tensor | None, feat: Tensor) -> Tensor | None:
-    """Align edge weights with the *last* dimensions of the features, as DGL does."""
-    if edge_weight is None or not 2 <= edge_weight.dim() <= feat.dim():
-        return edge_weight
-    missing = (1,) * (feat.dim() - edge_weight.dim())
-    weight = edge_weight.reshape(edge_weight.shape[:1] + missing + edge_weight.shape[1:])
-    if weight.shape[1] > 1 or weight[:1].numel() == 1:
-        return weight
-    # The op takes weights of the first dimensions only; others are spelled out, which is rare.
-    sizes = [max(have, want) for have, want in zip(weight.shape[1:], feat.shape[1:], strict=True)]
-    return weight.expand(-1, *sizes)
+def _align(feat: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Broadcast features and edge weights from their *last* dimensions on, as DGL does."""
+    if not isinstance(edge_weight, Tensor) or edge_weight.dim() < 2:
+        return feat, edge_weight
+    feat, weight, shape = fit("mul", feat, edge_weight)
+    sizes = tuple(weight.shape[1:])
+    while sizes and sizes[-1] == 1:
+        sizes = sizes[:-1]
+    if sizes != shape[: len(sizes)]:
+        # The op takes weights of the first dimensions only; others are spelled out, which is rare.
+        weight = spread(weight, shape)
+    return spread(feat, shape), weight

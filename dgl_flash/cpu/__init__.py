@@ -1,0 +1,14 @@
+"""The products of a graph on the CPU: fast, bounded in memory, without derivatives of their own.
+
+They are what the kernels are on a GPU: ``dgl_flash.ops`` differentiates both by the same
+formulas. ``dgl_flash.reference`` holds the obvious twins.
+"""
+
+from __future__ import annotations
+
+from dgl_flash.cpu.edge_map import edge_map
+from dgl_flash.cpu.extremum import extreme_rows
+from dgl_flash.cpu.sddmm import dot_rows
+from dgl_flash.cpu.spmm import sum_rows
+
+__all__ = ["dot_rows", "edge_map", "extreme_rows", "sum_rows"]

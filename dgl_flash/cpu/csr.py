@@ -1,0 +1,24 @@
+"""Torch's sparse matrices on the edges of a graph."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Without what torch says about every sparse matrix: that it is in beta, and not checked."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse (CSR tensor support|invariant checks)")
+        yield
+
+
+def csr_matrix(indptr: Tensor, columns: Tensor, values: Tensor, num_columns: int) -> Tensor:
+    """Matrix with the given rows, which are trusted; call it :func:`quietly`."""
+    size = (indptr.numel() - 1, num_columns)
+    return torch.sparse_csr_tensor(indptr, columns, values, size, check_invariants=False)

@@ -1,0 +1,109 @@
+"""Reductions and softmax over consecutive rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgl_flash.errors import dgl_error
+from dgl_flash.ops import check
+from dgl_flash.ops.edge_softmax import edge_softmax
+from dgl_flash.ops.gspmm import REDUCERS, gspmm
+from dgl_flash.ops.typed_mm import check_lengths
+from dgl_flash.structure import GraphStructure
+from dgl_flash.structure.segments import segment_structure
+from dgl_flash.structure.traced import is_tracing, outside_trace
+
+_structure_outside = outside_trace(segment_structure)
+
+
+def _read(op: str, seglen: Tensor, value: Tensor) -> GraphStructure:
+    check.tensor(op, "value", value)
+    if not isinstance(seglen, Tensor) or seglen.dtype not in (torch.int32, torch.int64):
+        got = seglen.dtype if isinstance(seglen, Tensor) else type(seglen).__name__
+        raise TypeError(f"{op}: expected `seglen` to be a tensor of int32 or int64, got {got}")
+    if seglen.dim() != 1 or value.dim() == 0:
+        raise ValueError(
+            f"{op}: expected `seglen` of shape (S,) and `value` of shape (M, *), "
+            f"got {tuple(seglen.shape)} and {tuple(value.shape)}"
+        )
+    check_lengths(op, "seglen", seglen, "value", value.shape[0])
+    build = _structure_outside if is_tracing() else segment_structure
+    return build(seglen, value.shape[0], value.device)
+
+
+def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
+    r"""Reduce consecutive rows segment by segment, as ``dgl.ops.segment_reduce`` does.
+
+    .. math::
+        y_s = R_{i \text{ in segment } s} \; x_i, \qquad R = \text{sum, mean, max or min}
+
+    Parameters
+    ----------
+    seglen : torch.Tensor
+        (S,), int32 or int64, rows of each segment, on the CPU or with ``value``. Segments may be
+        empty.
+    value : torch.Tensor
+        :math:`x`, (M, \*), float64, float32, float16 or bfloat16.
+    reducer : {"sum", "mean", "max", "min"}
+        Of several equal extrema the first gets the gradient; infinite ones are replaced by 0, as
+        in DGL.
+
+    Returns
+    -------
+    torch.Tensor
+        (S, \*), dtype of ``value``; zero for segments without rows.
+
+    Raises
+    ------
+    TypeError
+        When ``value`` is no floating-point tensor or the lengths are no integers.
+    ValueError
+        When shapes do not fit, a length is negative, or the lengths do not sum up to M. Lengths on
+        a GPU are not looked at: rows beyond their sum count to the last segment.
+    DGLError
+        When ``reducer`` is unknown.
+
+    Notes
+    -----
+    DGL's mean of segments that are all empty is NaN; here it is 0.
+
+    **Fused path.** A segment is a destination whose in-edges are its rows: this is ``copy_rhs`` of
+    :func:`gspmm`, see there for what runs in a kernel and for the gradients. The host waits for the
+    device only where lengths on a GPU may hide a segment of hundreds of rows.
+    """
+    if reducer not in REDUCERS:
+        raise dgl_error(f"reducer {reducer} not recognized.")
+    return gspmm(_read("segment_reduce", seglen, value), "copy_rhs", reducer, None, value)
+
+
+def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
+    r"""Softmax over the rows of each segment, as ``dgl.ops.segment_softmax`` does.
+
+    .. math::
+        y_i = \frac{\exp x_i}{\sum_{j \text{ in segment of } i} \exp x_j}
+
+    Parameters
+    ----------
+    seglen : torch.Tensor
+        (S,), int32 or int64, rows of each segment, on the CPU or with ``value``.
+    value : torch.Tensor
+        :math:`x`, (M, \*), float64, float32, float16 or bfloat16.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape and dtype of ``value``.
+
+    Raises
+    ------
+    TypeError
+        When ``value`` is no floating-point tensor or the lengths are no integers.
+    ValueError
+        When shapes do not fit, or lengths on the CPU are negative or do not sum up to M.
+
+    Notes
+    -----
+    **Fused path.** :func:`edge_softmax` over the edges from rows to segments; see there.
+    """
+    return edge_softmax(_read("segment_softmax", seglen, value), value)

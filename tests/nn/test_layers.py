@@ -1,0 +1,60 @@
+"""The table of layers is complete, and each layer is documented and computes what DGL's does."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from tests.graphs import regular, self_loops
+from tests.nn.common import for_dgl, ours
+from tests.nn.layers import LAYERS, every_layer
+from tests.nn.test_contract import CLASSES
+from tests.numerics import assert_accurate
+
+# DGL's, which frees storages.
+pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+
+PUBLIC = {
+    name
+    for name in ours.__all__
+    if inspect.isclass(getattr(ours, name)) and issubclass(getattr(ours, name), nn.Module)
+}
+
+
+def test_every_public_layer_is_in_the_table():
+    assert {name.split()[0] for name in LAYERS} == PUBLIC
+
+
+def test_every_public_layer_has_a_contract():
+    assert set(CLASSES) == PUBLIC
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_docstrings(name):
+    """Paper and path are named, and what can be passed is said."""
+    text = getattr(ours, name).__doc__
+    for part in ("Parameters\n", "Notes\n", "Source", "https://", "**Fused path.**"):
+        assert part in text, part
+    forward = getattr(ours, name).forward.__doc__
+    for part in ("Parameters\n", "Returns\n", "Raises\n"):
+        assert part in forward, part
+
+
+@every_layer
+@pytest.mark.parametrize("builder", [regular, self_loops])
+def test_outputs_and_gradients_are_dgls(name, builder, device):
+    layer, graph = LAYERS[name], builder()
+    mine, other = layer.twins()
+    inputs = layer.inputs(graph)
+    found = layer.run(mine, graph, inputs, device, torch.float32)
+    usual = layer.run(other, for_dgl(graph), inputs, "cpu", torch.float32)
+    exact = layer.run(mine.cpu(), graph, inputs, "cpu", torch.float64)
+    assert found.keys() == usual.keys()
+    for key, value in found.items():
+        judged = [
+            tensor.reshape(1, -1) for tensor in (value.cpu(), usual[key], exact[key].double())
+        ]
+        assert_accurate(*judged, what=key, ulps=64)
