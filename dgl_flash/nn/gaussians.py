@@ -38,7 +38,10 @@ class GaussiansFunction(Function):
             scaled = _product(_offsets(pseudo, means, d), inverses[:, d])
             exponent.addcmul_(scaled, scaled, value=-0.5)
             del scaled
-        weight = exponent.exp_().to(dtype)
+        weight = exponent.exp()  # a new tensor: torch 2.11 compiles others to no gradients at all
+        del exponent
+        if dtype != wide:
+            weight = weight.to(dtype)
         ctx.save_for_backward(pseudo, mu, inv_sigma, weight)
         return weight
 

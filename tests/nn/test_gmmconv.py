@@ -201,8 +201,8 @@ def gaussian_arguments(device, num_edges=7, kernels=4, dim=3, dtype=torch.float6
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("centre", [0, 100])
 def test_gaussians_are_as_exact_as_the_formula(dtype, centre, device):
-    # Sums over all edges, whose terms partly cancel.
-    ulps = {"grad_mu": 16, "grad_inv_sigma": 16}
+    # Sums over all edges, whose terms partly cancel, in one order here and another one there.
+    ulps = {"grad_mu": 32, "grad_inv_sigma": 32}
     for dim in (1, 3, 8):
         arguments = gaussian_arguments(device, 500, 4, dim, dtype, centre)
         check_op(gaussians, formula, arguments, ulps=ulps)
