@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from dgl_flash import ops
-from dgl_flash.ops.search_spmm import layouts_of, passes_of
+from dgl_flash.ops.search_spmm import compile_all, layouts_of, passes_of
 from dgl_flash.structure import Graph, graph
 
 SHAPES = ((2, 64), (3, 7), (1, 100), (8, 8))
@@ -32,8 +32,7 @@ def every_layout(made: Graph, width: int, dtype: torch.dtype) -> None:
     struct = made._structure.to(torch.device("cuda"))
     for weights in (0, 1, width):
         for todo in passes_of(struct, width, dtype, edge_weight_heads=weights):
-            for layout in layouts_of(todo):
-                todo.run(layout)
+            compile_all(todo.run, layouts_of(todo), struct.device, lambda: None)
             if todo.library is not None:
                 todo.library()
 

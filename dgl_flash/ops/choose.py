@@ -12,6 +12,10 @@ The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
   vectors a lane and several edges side by side halve it. Rows of more than 16 lanes times two
   vectors are shared out along y, which also keeps more rows in L1: loads that bypass it
   (no_allocate, evict_first) were 10 to 100 % slower, wider L2 requests no faster.
+- Each of those slices reads the factors of the edges again, and L1 takes as long over one factor as
+  over 128 bytes of a row. So a sum with factors gives the whole row to a warp: up to 14 % faster.
+  Handing factors on from lane to lane was 3 to 15 % slower than loading them in every lane, and
+  16-bit factors hardly faster.
 - Loading a group's rows before the work on the one before pays where it costs few of the warps: in
   the pass by destination, and in the forward on 16-bit numbers.
 """
@@ -25,6 +29,8 @@ from dgl_flash.kernels.layout import VECTOR_BYTES, WARP, Layout, ceil_power, mak
 
 SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
 EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
+FEW_ROWS = 2**14  # rows below which a sum is shared out finely, to fill the card evenly
+BUSY_ROWS = 18  # mean degree from which a sum with factors is bound by what it reads once an edge
 LONG_ROWS = 20  # mean degree from which larger blocks pay in the forward
 LASTING_ROWS = 64  # mean degree from which a slot takes one row of a sum
 HEAVY_ROWS = 200  # mean degree from which 8 elements a lane beat more warps
@@ -196,23 +202,44 @@ def gatv2_layout(
     return _fit(num_heads, head_dim, itemsize, work)
 
 
+def _lanes_of_sum(adjacency: DegreeFacts, *, factors: bool, weights: bool) -> int:
+    """Lanes that share a long row of a sum, with two vectors each."""
+    mean = mean_degree(adjacency)
+    if adjacency.num_rows < FEW_ROWS and mean >= LONG_ROWS:
+        return WARP // 4
+    busy = mean >= BUSY_ROWS or has_short_even_rows(adjacency)
+    whole = weights or (factors and busy) or mean >= HEAVY_ROWS
+    return WARP if whole else WARP // 2
+
+
 def _sum_layout(
-    adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int, *, factors: bool
+    adjacency: DegreeFacts,
+    num_heads: int,
+    head_dim: int,
+    itemsize: int,
+    *,
+    factors: bool = False,
+    weights: bool = False,
 ) -> Layout:
-    """Layout of a sum, with or without a factor to be read for each edge.
+    """Layout of a sum, with or without factors of sources and weights of edges.
 
     Two vectors a lane make the lanes of a row few, so that a warp walks several edges at a time and
     what is read once an edge, its id and factor, costs half the instructions. 16-bit rows are half
     as long: with their lanes on one edge, more edges are in flight, unless factors take registers.
     """
+    mean = mean_degree(adjacency)
     short = has_short_even_rows(adjacency)
     half = itemsize == 2
+    once_an_edge = factors or weights
     long_row = head_dim * itemsize > 16 * VECTOR_BYTES
-    vectors = 2 if not half or (long_row and (short or factors)) else 1
+    vectors = 2 if not half or (long_row and (short or once_an_edge)) else 1
     if not half:
         unroll = 4
     else:
-        unroll = 2 if short or factors else 8
+        unroll = 2 if short or once_an_edge else 8
+    lanes = WARP // vectors
+    if long_row and not half:
+        lanes = _lanes_of_sum(adjacency, factors=factors, weights=weights)
     narrow = make_layout(
         num_heads,
         head_dim,
@@ -220,37 +247,43 @@ def _sum_layout(
         vectors=vectors,
         row_slots=1,
         unroll=unroll,
-        most_lanes=16 if vectors == 2 else WARP,
+        most_lanes=lanes,
         max_slices=MOST_SLICES,
     )
     # Edges of a row at a time.
     if short:
         together = 1
     elif half:
-        together = 4 if factors else 2
+        together = 4 if once_an_edge else 2
     else:
-        together = 4 if mean_degree(adjacency) >= LONG_ROWS else 2
+        together = 4 if mean >= (BUSY_ROWS if once_an_edge else LONG_ROWS) else 2
     row_slots = narrow.edge_slots // min(together, narrow.edge_slots)
     # As many warps as the registers of the rows in flight allow.
     blocks = {2: 10, 4: 8, 8: 7}[unroll * vectors] if half else 8
+    # One long row is work enough for a slot: taking several made the last blocks end late.
+    lasting = mean >= (BUSY_ROWS if lanes == WARP and not half else LASTING_ROWS)
     return replace(
         narrow,
         row_slots=row_slots,
         edge_slots=narrow.edge_slots // row_slots,
         min_blocks=blocks,
-        # One long row is work enough for a slot: taking several made the last blocks end late.
-        rows_per_slot=1 if mean_degree(adjacency) >= LASTING_ROWS else 0,
+        rows_per_slot=1 if lasting else 0,
     )
 
 
 def spmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
     """Layout of the sum of (N, H, D) rows; arguments as in :func:`gatv2_layout`."""
-    return _sum_layout(adjacency, num_heads, head_dim, itemsize, factors=False)
+    return _sum_layout(adjacency, num_heads, head_dim, itemsize)
+
+
+def scaled_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
+    """Layout of the sum with a factor for each source; arguments as in :func:`gatv2_layout`."""
+    return _sum_layout(adjacency, num_heads, head_dim, itemsize, factors=True)
 
 
 def weighted_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    """Layout of the sum with weights or factors of sources; arguments as in `gatv2_layout`."""
-    return _sum_layout(adjacency, num_heads, head_dim, itemsize, factors=True)
+    """Layout of the sum with weights of edges; arguments as in :func:`gatv2_layout`."""
+    return _sum_layout(adjacency, num_heads, head_dim, itemsize, weights=True)
 
 
 def elementwise_layout(

@@ -22,7 +22,7 @@ from dgl_flash.ops.choose_spmm import CUSPARSE, Sum
 from dgl_flash.ops.choose_spmm import KERNEL as OURS
 from dgl_flash.ops.gradients import Scaling
 from dgl_flash.ops.rows import tuned_key
-from dgl_flash.ops.spmm import ELEMENTWISE, KERNEL, WEIGHTED, _launch
+from dgl_flash.ops.spmm import ELEMENTWISE, KERNEL, SCALED, WEIGHTED, _launch
 from dgl_flash.ops.spmm_cusparse import can_run, cusparse_sum
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def passes_of(
         ("backward", struct.reverse(), backward),
     ):
         adjacency = seen.in_adj
-        rule_of = WEIGHTED if kernel is KERNEL and scaling.src is not None else kernel
+        rule_of = SCALED if kernel is KERNEL and scaling.src is not None else kernel
         flags = {"WEIGHT": kind, "SRC_SCALE": scaling.src is not None}
         feat = draw(seen.num_src, width)
         library = None

@@ -14,7 +14,12 @@ from dgl_flash.kernels.jit import accumulator
 from dgl_flash.kernels.layout import Layout
 from dgl_flash.kernels.memory import Scratch, empty
 from dgl_flash.ops import check, gradients
-from dgl_flash.ops.choose import elementwise_layout, spmm_layout, weighted_layout
+from dgl_flash.ops.choose import (
+    elementwise_layout,
+    scaled_layout,
+    spmm_layout,
+    weighted_layout,
+)
 from dgl_flash.ops.dispatch import kernels_run, use_kernel
 from dgl_flash.ops.gradients import EAGER, NO_SCALING, Scaling, num_parts, row_width
 from dgl_flash.ops.products import products_of
@@ -28,7 +33,8 @@ if TYPE_CHECKING:
 
 REDUCERS = ("sum", "mean")
 KERNEL = RowKernel("spmm.cu", "spmm", spmm_layout)
-# The same kernel with factors of an edge, its heads or its source, or of each element: two rows.
+# The same kernel with factors of sources, of edges or their heads, or of each element: two rows.
+SCALED = RowKernel("spmm.cu", "spmm", scaled_layout)
 WEIGHTED = RowKernel("spmm.cu", "spmm", weighted_layout)
 ELEMENTWISE = RowKernel("spmm.cu", "spmm", elementwise_layout)
 
@@ -51,7 +57,7 @@ def _launch(
     if plain and uses_cusparse(adj, dtype, width, edge_weight, scaled=scaled):
         return cusparse_sum(adj, feat, edge_weight, out)
     if edge_weight is None:
-        kernel, kind, num_heads = KERNEL if scaling.src is None else WEIGHTED, 0, 1
+        kernel, kind, num_heads = KERNEL if scaling.src is None else SCALED, 0, 1
     elif parts == width > 1:
         kernel, kind, num_heads = ELEMENTWISE, 3, 1
     else:

@@ -24,15 +24,20 @@ class Facts:
 ROAD = Facts(1_000_000, 3_996_000, 4)
 ARXIV = Facts(169_343, 1_166_243, 13_155)
 WEB = Facts(1_000_000, 16_000_000, 400_000)
+POKEC = Facts(1_632_803, 30_622_564, 8_763)
+PROTEINS = Facts(132_480, 78_000_000, 700)
+TOLOKERS = Facts(11_758, 1_038_000, 2_138)
 NOTHING = Facts(0, 0, 0)
-GRAPHS = (ROAD, ARXIV, WEB, NOTHING)
+GRAPHS = (ROAD, ARXIV, WEB, POKEC, PROTEINS, TOLOKERS, NOTHING)
+SUMS = (choose.spmm_layout, choose.scaled_layout, choose.weighted_layout)
 
 
 def layouts(num_heads, head_dim, itemsize):
     for graph in GRAPHS:
         for direction in DIRECTIONS:
             yield choose.gatv2_layout(direction, graph, num_heads, head_dim, itemsize)
-        yield choose.spmm_layout(graph, num_heads, head_dim, itemsize)
+        for sum_layout in SUMS:
+            yield sum_layout(graph, num_heads, head_dim, itemsize)
         yield choose.sddmm_layout(graph, num_heads, head_dim, itemsize)
 
 
@@ -63,6 +68,25 @@ def test_wide_features_are_shared_over_blocks_or_walked():
     assert choose.spmm_layout(WEB, 1, 1433, 4).slices > 1
     assert choose.sddmm_layout(WEB, 1, 2048, 4).loops > 1
     assert choose.gatv2_layout("forward", WEB, 1, 512, 4).slices == 1
+
+
+@pytest.mark.parametrize(
+    ("graph", "plain", "scaled", "weighted"),
+    [
+        (ROAD, 2, 1, 1),
+        (ARXIV, 2, 2, 1),
+        (WEB, 2, 2, 1),
+        (POKEC, 2, 1, 1),
+        (PROTEINS, 1, 1, 1),
+        (TOLOKERS, 4, 4, 4),
+    ],
+    ids=["road", "arxiv", "web", "pokec", "proteins", "tolokers"],
+)
+def test_what_is_read_once_an_edge_decides_how_long_rows_are_shared_out(
+    graph, plain, scaled, weighted
+):
+    slices = [sum_layout(graph, 1, 256, 4).slices for sum_layout in SUMS]
+    assert slices == [plain, scaled, weighted]
 
 
 def test_only_short_and_even_rows_share_a_warp():
