@@ -15,7 +15,7 @@ The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
 - Each of those slices reads the factors of the edges again, and L1 takes as long over one factor as
   over 128 bytes of a row. So a sum with factors gives the whole row to a warp: up to 14 % faster.
   Handing factors on from lane to lane was 3 to 15 % slower than loading them in every lane, and
-  16-bit factors hardly faster.
+  16-bit factors hardly faster. (On proteins the data pipe of L1 is 92 % busy, on products L2 96 %.)
 - Loading a group's rows before the work on the one before pays where it costs few of the warps: in
   the pass by destination, and in the forward on 16-bit numbers.
 """
@@ -30,6 +30,7 @@ from dgl_flash.kernels.layout import VECTOR_BYTES, WARP, Layout, ceil_power, mak
 SHORT_ROWS = 6  # mean degree below which several rows a warp may pay
 EVEN_ROWS = 8  # ... if the longest row is at most this many times the mean
 FEW_ROWS = 2**14  # rows below which a sum is shared out finely, to fill the card evenly
+FEW_ROWS_CHUNK = 128  # edges in a piece of their long ones
 BUSY_ROWS = 18  # mean degree from which a sum with factors is bound by what it reads once an edge
 LONG_ROWS = 20  # mean degree from which larger blocks pay in the forward
 LASTING_ROWS = 64  # mean degree from which a slot takes one row of a sum
@@ -202,14 +203,20 @@ def gatv2_layout(
     return _fit(num_heads, head_dim, itemsize, work)
 
 
-def _lanes_of_sum(adjacency: DegreeFacts, *, factors: bool, weights: bool) -> int:
-    """Lanes that share a long row of a sum, with two vectors each."""
+def _has_few_long_rows(adjacency: DegreeFacts) -> bool:
+    return adjacency.num_rows < FEW_ROWS and mean_degree(adjacency) >= LONG_ROWS
+
+
+def _lanes_of_long_row(
+    adjacency: DegreeFacts, usual: int, *, half: bool, factors: bool, weights: bool
+) -> int:
+    """Lanes that share a long row of a sum, ``usual`` unless the graph asks for others."""
+    if _has_few_long_rows(adjacency):
+        return usual // 2
     mean = mean_degree(adjacency)
-    if adjacency.num_rows < FEW_ROWS and mean >= LONG_ROWS:
-        return WARP // 4
     busy = mean >= BUSY_ROWS or has_short_even_rows(adjacency)
     whole = weights or (factors and busy) or mean >= HEAVY_ROWS
-    return WARP if whole else WARP // 2
+    return WARP if whole and not half else usual
 
 
 def _sum_layout(
@@ -238,8 +245,8 @@ def _sum_layout(
     else:
         unroll = 2 if short or once_an_edge else 8
     lanes = WARP // vectors
-    if long_row and not half:
-        lanes = _lanes_of_sum(adjacency, factors=factors, weights=weights)
+    if long_row:
+        lanes = _lanes_of_long_row(adjacency, lanes, half=half, factors=factors, weights=weights)
     narrow = make_layout(
         num_heads,
         head_dim,
@@ -268,6 +275,8 @@ def _sum_layout(
         edge_slots=narrow.edge_slots // row_slots,
         min_blocks=blocks,
         rows_per_slot=1 if lasting else 0,
+        # Pieces as short as those of attention would cut most of the rows.
+        chunk=FEW_ROWS_CHUNK if _has_few_long_rows(adjacency) and mean < 2 * FEW_ROWS_CHUNK else 0,
     )
 
 

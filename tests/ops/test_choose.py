@@ -139,8 +139,14 @@ def test_a_small_graph_is_one_launch():
 
 
 def test_even_rows_of_a_large_graph_are_not_cut():
-    assert choose_chunk(78_300_627, 132) * 2 > 640  # proteins: 132,534 rows of up to 640 edges
-    assert choose_chunk(1_166_243, 132) == 64
+    assert choose_chunk(78_300_627, 132) * 2 > 640  # proteins: 132,480 rows of up to 640 edges
+
+
+def test_sums_over_few_long_rows_do_not_cut_most_of_them():
+    assert choose_chunk(ARXIV.num_edges, 132) == choose_chunk(TOLOKERS.num_edges, 132) == 64
+    assert {sum_layout(TOLOKERS, 1, 256, 4).chunk for sum_layout in SUMS} == {128}
+    dense = Facts(10_000, 80_000_000, 9_999)  # they would be cut anyway: as seldom as can be
+    assert {sum_layout(g, 1, 256, 4).chunk for g in (ARXIV, dense) for sum_layout in SUMS} == {0}
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 100, 10_000, 10_000_000])
