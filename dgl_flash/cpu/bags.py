@@ -1,7 +1,8 @@
 """Sums of rows as embedding bags, for which torch has a fast float32 kernel.
 
 It adds a bag up from front to back, which would lose digits in rows of hundreds of edges. Such a
-row is several bags, one after the other, whose sums are added up.
+row is several bags, whose sums are added up. The first bag of each row is summed right into the
+result; the others, which are few, by themselves.
 """
 
 from __future__ import annotations
@@ -20,37 +21,52 @@ PIECE = 128
 
 
 class Bags(NamedTuple):
-    """The rows of an adjacency as bags, in the order of the edges.
+    """Bags of edges.
 
     Attributes
     ----------
+    columns : Tensor
+        The rows to sum, one bag after the other.
     offsets : Tensor
-        Shape ``(B + 1,)``, the edges of each bag.
-    firsts : Tensor or None
-        Shape ``(num_rows,)``, the first bag of each row; None where every row is one bag.
-    others : Tensor or None
-        Shape ``(B - num_rows,)``, the bags that are the first of no row.
-    owners : Tensor or None
-        Shape ``(B - num_rows,)``, the row of each of these.
+        Shape ``(B + 1,)``, where the bags begin, and the end.
+    positions : Tensor or None
+        Where the edges stand in the adjacency; None where they have its order.
     """
 
+    columns: Tensor
     offsets: Tensor
-    firsts: Tensor | None = None
-    others: Tensor | None = None
+    positions: Tensor | None = None
+
+    def sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
+        """Sum over each bag; the weights are in the order of the adjacency."""
+        if weight is not None and self.positions is not None:
+            weight = weight.index_select(0, self.positions)
+        return sum_bags(self.columns, rows, self.offsets, weight)
+
+
+class RowBags(NamedTuple):
+    """The rows of an adjacency as bags.
+
+    Attributes
+    ----------
+    firsts : Bags
+        One for each row.
+    others : Bags or None
+        More of the same rows.
+    owners : Tensor or None
+        The row of each of these.
+    """
+
+    firsts: Bags
+    others: Bags | None = None
     owners: Tensor | None = None
 
-    def sum(self, columns: Tensor | None, rows: Tensor, weight: Tensor | None) -> Tensor:
-        """Sum ``rows[columns]``, given in the order of the adjacency, over each of its rows.
-
-        ``columns`` is None where ``rows`` have that order themselves.
-        """
-        if columns is None:
-            columns = torch.arange(rows.shape[0], dtype=self.offsets.dtype)
-        found = sum_bags(columns, rows, self.offsets, weight)
-        if self.firsts is None or self.others is None or self.owners is None:
-            return found
-        sums = found.index_select(0, self.firsts)
-        return sums.index_add_(0, self.owners, found.index_select(0, self.others))
+    def sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
+        """Sum over each row of the adjacency; the weights are in its order."""
+        found = self.firsts.sum(rows, weight)
+        if self.others is not None and self.owners is not None:
+            found.index_add_(0, self.owners, self.others.sum(rows, weight))
+        return found
 
 
 def sum_bags(columns: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None) -> Tensor:
@@ -62,23 +78,44 @@ def sum_bags(columns: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | No
     )
 
 
-def bags(adj: Adjacency) -> Bags:
-    """The rows of an adjacency as bags, kept with it."""
-    if "bags" not in adj.launches:
-        adj.launches["bags"] = _cut(adj)
-    return adj.launches["bags"]
+def bags(adj: Adjacency, on_edges: bool) -> RowBags:
+    """The rows of an adjacency as bags of its columns, or of its edges; kept with it."""
+    key = "bags", on_edges
+    if key not in adj.launches:
+        adj.launches[key] = _cut(adj, on_edges)
+    return adj.launches[key]
 
 
-def _cut(adj: Adjacency) -> Bags:
+def _cut(adj: Adjacency, on_edges: bool) -> RowBags:
+    columns = adj.eids if on_edges else adj.indices
+    if columns is None:
+        columns = torch.arange(adj.num_edges, dtype=adj.index_dtype)
     lengths = adj.degrees().long()
-    is_long = lengths > LONG_ROW
-    if not is_long.any():
-        return Bags(adj.indptr)
-    num_bags = torch.where(is_long, (lengths + PIECE - 1) // PIECE, 1)
-    firsts = num_bags.cumsum(0) - num_bags
-    owners = torch.arange(adj.num_rows).repeat_interleave(num_bags)
-    nth = torch.arange(owners.numel()) - firsts.index_select(0, owners)
-    begins = adj.indptr.index_select(0, owners) + nth * PIECE
-    offsets = torch.cat([begins, begins.new_tensor([adj.num_edges])]).to(adj.index_dtype)
-    others = nth.nonzero().flatten()
-    return Bags(offsets, firsts, others, owners.index_select(0, others))
+    kept = torch.where(lengths > LONG_ROW, lengths.clamp(max=PIECE), lengths)
+    rest = lengths - kept
+    if not rest.any():
+        return RowBags(Bags(columns, adj.indptr))
+
+    def take(begins: Tensor, counts: Tensor) -> Bags:
+        """Bags of ``counts`` edges from each position of ``begins``."""
+        offsets = _running_sum(counts)
+        shift = (begins - offsets[:-1]).repeat_interleave(counts)
+        positions = shift.add_(torch.arange(shift.numel())).to(adj.index_dtype)
+        picked = columns.index_select(0, positions)
+        return Bags(picked, offsets.to(adj.index_dtype), positions)
+
+    pieces = (rest + PIECE - 1) // PIECE
+    owners = torch.arange(adj.num_rows).repeat_interleave(pieces)
+    nth = torch.arange(owners.numel()) - _running_sum(pieces)[:-1].index_select(0, owners)
+    done = nth * PIECE
+    begins = adj.indptr.long()[:-1]
+    others = take(
+        (begins + kept).index_select(0, owners) + done,
+        (rest.index_select(0, owners) - done).clamp(max=PIECE),
+    )
+    return RowBags(take(begins, kept), others, owners)
+
+
+def _running_sum(counts: Tensor) -> Tensor:
+    """(n + 1,), from 0 to the total."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -78,25 +78,25 @@ def sum_rows(
 
 
 def _by_heads(adj: Adjacency, rows: Tensor, weight: Tensor | None, on_edges: bool) -> Tensor:
-    columns = adj.eids if on_edges else adj.indices
     if weight is None:
-        return _sums(adj, columns, rows, None)
+        return _sums(adj, on_edges, rows, None)
     if adj.eids is not None:
         weight = weight.index_select(0, adj.eids)
     if weight.shape[1] == 1:
-        return _sums(adj, columns, rows, weight[:, 0].contiguous())
+        return _sums(adj, on_edges, rows, weight[:, 0].contiguous())
     by_head = rows.reshape(rows.shape[0], weight.shape[1], -1)
     sums = [
-        _sums(adj, columns, by_head[:, head].contiguous(), weight[:, head].contiguous())
+        _sums(adj, on_edges, by_head[:, head].contiguous(), weight[:, head].contiguous())
         for head in range(weight.shape[1])
     ]
     return torch.stack(sums, dim=1).flatten(1)
 
 
-def _sums(adj: Adjacency, columns: Tensor | None, rows: Tensor, weight: Tensor | None) -> Tensor:
-    """Sum ``rows[columns]``, or rows in the order of the positions, over the adjacency's rows."""
+def _sums(adj: Adjacency, on_edges: bool, rows: Tensor, weight: Tensor | None) -> Tensor:
+    """Sum the rows of neighbours or edges over the adjacency's rows; one weight a position."""
     if rows.dtype == torch.float32:
-        return bags(adj).sum(columns, rows, weight)
+        return bags(adj, on_edges).sum(rows, weight)
+    columns = adj.eids if on_edges else adj.indices
     if columns is None:
         columns = torch.arange(adj.num_edges, dtype=adj.index_dtype)
     return _csr_product(columns, rows, adj.indptr, weight)

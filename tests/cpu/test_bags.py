@@ -22,14 +22,18 @@ def test_sums_whatever_the_pieces(name, weighted, cut, monkeypatch):
     rows = torch.randn(struct.num_src, 5, generator=generator)
     weight = torch.rand(struct.num_edges, generator=generator) if weighted else None
     adj = struct.in_adj
-    found = bags.bags(adj).sum(adj.indices, rows, weight)
+    found = bags.bags(adj, on_edges=False).sum(rows, weight)
     terms = rows[adj.indices.long()].double()
     if weighted:
         terms = terms * weight.unsqueeze(1)
     expected = torch.zeros(adj.num_rows, 5, dtype=torch.float64)
     expected.index_add_(0, adj.rows().long(), terms)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
-    assert bags.bags(adj) is bags.bags(adj)
+    assert bags.bags(adj, on_edges=False) is bags.bags(adj, on_edges=False)
+    order = torch.arange(adj.num_edges) if adj.eids is None else adj.eids.long()
+    of_edges = terms.float().new_empty(terms.shape).index_copy_(0, order, terms.float())
+    found = bags.bags(adj, on_edges=True).sum(of_edges, None)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_a_long_row_keeps_its_digits():
@@ -37,5 +41,5 @@ def test_a_long_row_keeps_its_digits():
     adj = struct.in_adj
     ones = torch.full((struct.num_src, 1), 0.1)
     exact = adj.degrees().double() * ones[0].double()
-    found = bags.bags(adj).sum(adj.indices, ones, None).flatten().double()
+    found = bags.bags(adj, on_edges=False).sum(ones, None).flatten().double()
     assert ((found - exact).abs() <= 1e-5 * exact).all()  # 1e-4 without pieces
