@@ -159,18 +159,23 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor.flatten(1)
 
 
+# What float64 leaves of sums that are zero. Against an oracle without larger values, the absolute
+# error has to be small.
+NOTHING = 1e-13
+
+
 def _whole_error(found: Tensor, exact: Tensor) -> float:
     scale = exact.norm().item()
-    # Against an all-zero oracle the absolute error has to be small.
-    return (found - exact).norm().item() / (scale if scale > 0 else 1.0)
+    return (found - exact).norm().item() / (scale if scale > NOTHING else 1.0)
 
 
 def _row_errors(found: Tensor, exact: Tensor) -> Tensor:
     errors = (found - exact).abs().amax(dim=1)
     scales = exact.abs().amax(dim=1)
     # A row that cancels to almost nothing is measured against an ordinary row: its own relative
-    # error says nothing. The median ignores hubs, behind which rows could hide, and what float64
-    # itself leaves of sums that are zero.
-    present = scales[scales > 1e-9 * scales.max()]
+    # error says nothing. The median ignores hubs, behind which rows could hide, and empty rows.
+    present = (
+        scales[(scales > 1e-9 * scales.max()) & (scales > NOTHING)] if scales.numel() else scales
+    )
     ordinary = present.median().item() if present.numel() > 0 else 1.0
     return errors / scales.clamp(min=ordinary)
