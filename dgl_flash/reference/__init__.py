@@ -5,8 +5,10 @@ What no fast path covers runs here as well.
 
 from __future__ import annotations
 
+from dgl_flash.reference.dot_attention import dot_attention
 from dgl_flash.reference.edge_map import edge_map
 from dgl_flash.reference.edge_softmax import edge_softmax
+from dgl_flash.reference.gat import gat
 from dgl_flash.reference.gatv2 import gatv2, gatv2_scores
 from dgl_flash.reference.gsddmm import gsddmm
 from dgl_flash.reference.gspmm import gspmm
@@ -16,9 +18,11 @@ from dgl_flash.reference.typed_mm import add_outer_products, typed_mm
 
 __all__ = [
     "add_outer_products",
+    "dot_attention",
     "dot_rows",
     "edge_map",
     "edge_softmax",
+    "gat",
     "gatv2",
     "gatv2_scores",
     "gsddmm",

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import Tensor
 
-from dgl_flash.reference.edge_softmax import edge_softmax
+from dgl_flash.reference.attention import Attended, attend, per_head
 from dgl_flash.reference.edgewise import edgewise
 from dgl_flash.reference.rows import accumulation_dtype
-from dgl_flash.reference.spmm import spmm
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
@@ -24,15 +23,15 @@ def gatv2(
     attn: Tensor,
     negative_slope: float = 0.2,
     *,
-    attn_drop: float = 0.0,
+    edge_bias: Tensor | None = None,
+    edge_weight: Tensor | None = None,
+    keep: Tensor | None = None,
     return_attention: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Attended:
     r"""Attend from every destination to its sources.
 
     .. math::
-        s_{e,h} = \sum_d a_{h,d} \, \mathrm{LeakyReLU}(x_{u,h,d} + y_{v,h,d}), \qquad
-        \alpha = \mathrm{dropout}(\mathrm{softmax}_{in(v)}(s)), \qquad
-        out_{v,h} = \sum_{e = (u \to v)} \alpha_{e,h} \, x_{u,h}
+        s_{e,h} = \sum_d a_{h,d} \, \mathrm{LeakyReLU}(x_{u,h,d} + y_{v,h,d}) + b_{e,h}
 
     Parameters
     ----------
@@ -44,10 +43,10 @@ def gatv2(
         (H, D).
     negative_slope : float
         Slope of the leaky ReLU below 0.
-    attn_drop : float
-        Probability with which an attention weight is dropped; the others grow by 1 / (1 - p).
-    return_attention : bool
-        Also return the attention weights.
+    edge_bias : Tensor, optional
+        :math:`b`, (E,), (E, 1) or (E, H).
+    edge_weight, keep, return_attention
+        As in :func:`dgl_flash.reference.attention.attend`.
 
     Returns
     -------
@@ -55,13 +54,18 @@ def gatv2(
         (N_dst, H, D) and, if asked for, (E, H, 1) in edge-id order, after dropout.
     """
     dtype = accumulation_dtype(feat_src.dtype)
-    values = feat_src.to(dtype)
-    scores = gatv2_scores(struct, values, feat_dst.to(dtype), attn.to(dtype), negative_slope)
-    attention = F.dropout(edge_softmax(struct, scores), attn_drop)
-    out = spmm(struct, values, attention).to(feat_src.dtype)
-    if return_attention:
-        return out, attention.to(feat_src.dtype).unsqueeze(-1)
-    return out
+    operands = feat_src.to(dtype), feat_dst.to(dtype), attn.to(dtype)
+    scores = gatv2_scores(struct, *operands, negative_slope)
+    if edge_bias is not None:
+        scores = scores + per_head(edge_bias, scores)
+    return attend(
+        struct,
+        scores,
+        feat_src,
+        edge_weight=edge_weight,
+        keep=keep,
+        return_attention=return_attention,
+    )
 
 
 def gatv2_scores(
