@@ -1,7 +1,9 @@
 // merge.cu: put the pieces of long rows, or the blocks' shares of a sum, together in a fixed order.
 //   merge_sum:     out[row,c] = sum_j part[j,c]
 //   merge_totals:  row_state[row,h] = (max_j top_j, 1 / sum_j w_j total_j)
-//   merge_gatv2_dst: the sums of gatv2_backward_dst, and the end of a row that follows from them
+//   merge_centered:  the sums of gat_backward_dst or dot_attention_backward_dst (centered_sums.cuh), and
+//     the end of a row that follows from them
+//   merge_gatv2_dst: the same for gatv2_backward_dst
 //   merge_softmax: out[row,c] = sum_j w_j part[j,c] / sum_j w_j total_j,  w_j = 2^(top_j - max_j top_j)
 // over the pieces j of the row. A block owns 32 columns of one long row; warp w takes pieces w, w + 8,
 // ... and the eight results meet in shared memory.
@@ -120,6 +122,87 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_totals(
     }
 }
 
+// The sums of a row that lie in a column, over all its pieces; complete in the first warp.
+struct RowSums {
+    acc_t inner_picked;  // sums of p x g and of p g
+    acc_t picked;
+    acc_t inner;  // of p x and of p
+    acc_t total;
+
+    __device__ acc_t delta() const {
+        return inner / total;
+    }
+
+    __device__ acc_t centered() const {
+        return (inner_picked - delta() * picked) / total;
+    }
+};
+
+__device__ inline RowSums sum_pieces(
+    const acc_t* __restrict__ part_sums,    // (num_chunks, 2, H, D)
+    const acc_t* __restrict__ part_totals,  // (num_chunks, H, 2)
+    const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
+    int column) {
+    __shared__ RowSums shares[MERGE_WARPS][32];
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int64_t last = chunk_ptr[blockIdx.x + 1];
+    RowSums sums{};
+    if (column < H * D) {
+#pragma unroll 4
+        for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
+            const acc_t* totals = part_totals + (j * H + column / D) * 2;
+            sums.inner_picked += part_sums[j * 2 * (H * D) + column];
+            sums.picked += part_sums[(j * 2 + 1) * (H * D) + column];
+            sums.inner += totals[0];
+            sums.total += totals[1];
+        }
+    }
+    shares[warp][lane] = sums;
+    __syncthreads();
+    if (warp == 0) {
+        for (int w = 1; w < MERGE_WARPS; ++w) {
+            const RowSums& more = shares[w][lane];
+            sums.inner_picked += more.inner_picked;
+            sums.picked += more.picked;
+            sums.inner += more.inner;
+            sums.total += more.total;
+        }
+    }
+    return sums;
+}
+
+__device__ inline void store_state(
+    const RowSums& sums,
+    int64_t row,
+    int column,
+    acc_t* __restrict__ row_state) {
+    if (column % D == 0) {
+        acc_t* at = row_state + (row * H + column / D) * 2;
+        at[0] = 1 / sums.total;
+        at[1] = sums.delta();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_centered(
+    const acc_t factor,
+    const acc_t* __restrict__ part_sums,    // (num_chunks, 2, H, D)
+    const acc_t* __restrict__ part_totals,  // (num_chunks, H, 2)
+    const index_t* __restrict__ long_rows,  // (num_long)
+    const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
+    // outputs
+    scalar_t* __restrict__ grad,      // (num_rows, H, D)
+    acc_t* __restrict__ row_state) {  // (num_rows, H, 2)
+    const int column = blockIdx.y * 32 + threadIdx.x % 32;
+    const RowSums sums = sum_pieces(part_sums, part_totals, chunk_ptr, column);
+    if (threadIdx.x >= 32 || column >= H * D) {
+        return;
+    }
+    const int64_t row = long_rows[blockIdx.x];
+    from_acc(factor * sums.centered(), grad[row * (H * D) + column]);
+    store_state(sums, row, column, row_state);
+}
+
 extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_gatv2_dst(
     const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
     const scalar_t* __restrict__ attn,      // (H, D)
@@ -132,46 +215,17 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_gatv2_dst(
     scalar_t* __restrict__ grad_dst,  // (N_dst, H, D)
     acc_t* __restrict__ row_state,    // (N_dst, H, 2)
     acc_t* __restrict__ part_attn) {  // (num_long, H, D)
-    __shared__ acc_t shares[MERGE_WARPS][32][4];
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int column = blockIdx.y * 32 + lane;
-    const int head = column / D;
-    const int64_t last = chunk_ptr[blockIdx.x + 1];
-    acc_t sums[4] = {};  // p i and p over z > 0, then over all edges
-    if (column < H * D) {
-#pragma unroll 4
-        for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
-            sums[0] += part_sums[j * 2 * (H * D) + column];
-            sums[1] += part_sums[(j * 2 + 1) * (H * D) + column];
-            sums[2] += part_totals[(j * H + head) * 2];
-            sums[3] += part_totals[(j * H + head) * 2 + 1];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        shares[warp][lane][i] = sums[i];
-    }
-    __syncthreads();
-    if (warp > 0 || column >= H * D) {
+    const int column = blockIdx.y * 32 + threadIdx.x % 32;
+    const RowSums sums = sum_pieces(part_sums, part_totals, chunk_ptr, column);
+    if (threadIdx.x >= 32 || column >= H * D) {
         return;
     }
-    for (int w = 1; w < MERGE_WARPS; ++w) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            sums[i] += shares[w][lane][i];
-        }
-    }
     const int64_t row = long_rows[blockIdx.x];
-    const acc_t delta = sums[2] / sums[3];
-    const acc_t t = (1 - negative_slope) * (sums[0] - delta * sums[1]) / sums[3];
+    const acc_t t = (1 - negative_slope) * sums.centered();
     from_acc(to_acc(attn[column]) * t, grad_dst[row * (H * D) + column]);
     part_attn[static_cast<int64_t>(blockIdx.x) * (H * D) + column] =
         to_acc(feat_dst[row * (H * D) + column]) * t;
-    if (column % D == 0) {
-        row_state[(row * H + head) * 2] = 1 / sums[3];
-        row_state[(row * H + head) * 2 + 1] = delta;
-    }
+    store_state(sums, row, column, row_state);
 }
 
 constexpr int SHARE_COLUMNS = 8;

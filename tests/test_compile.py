@@ -12,7 +12,7 @@ import torch
 from dgl_flash.kernels.jit import KernelKey, _signatures
 from dgl_flash.kernels.layout import Layout
 from dgl_flash.kernels.source import source_root
-from dgl_flash.ops import choose
+from dgl_flash.ops import choose, choose_attention
 
 pytest.importorskip("cupy", reason="needs CuPy with NVRTC: pip install 'dgl_flash[nvrtc]'")
 
@@ -20,7 +20,16 @@ from tests.kernels.nvrtc import compile_for
 
 ARCHITECTURES = (75, 80, 90, 100, 120)
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-MERGES = ("merge_sum", "merge_softmax", "merge_totals", "merge_gatv2_dst", "merge_shares")
+MERGES = (
+    *("merge_sum", "merge_softmax", "merge_totals"),
+    *("merge_centered", "merge_gatv2_dst", "merge_shares"),
+)
+ATTENTION = {
+    "dot_attention": choose_attention.dot_attention_layout,
+    "gat": choose_attention.gat_layout,
+    "gatv2": choose_attention.gatv2_layout,
+}
+PASSES = ("forward", "attention", "backward_dst", "backward_src")
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,32 @@ HEAVY = Facts(10_000, 5_000_000, 600)
 ROAD = Facts(1_000_000, 3_996_000, 4)
 
 
+def attention_pass(entry: str) -> tuple[str, str] | None:
+    """Kind and pass of a kernel of attention."""
+    for kind in ATTENTION:
+        for which in PASSES:
+            if entry == f"{kind}_{which}":
+                return kind, which
+    return None
+
+
+def attention_flags(kind: str, which: str, every: bool) -> tuple[tuple[str, int], ...]:
+    on = int(every)
+    found = {"EDGE_BIAS": 2 * on, "EDGE_WEIGHT": on, "DROPOUT": on, "PERMUTED": on}
+    found["MULTIPLY"] = on if kind == "dot_attention" else 0
+    if kind == "dot_attention":
+        found["SAME_ROWS"] = 0
+    if which.startswith("backward"):
+        found["GRAD_ATTENTION"] = on
+    if which == "backward_src":
+        found |= {"GRAD_BIAS": on, "GRAD_WEIGHT": on}
+    return tuple(found.items())
+
+
 def flags(entry: str, every: bool) -> tuple[tuple[str, int], ...]:
+    attention = attention_pass(entry)
+    if attention is not None:
+        return attention_flags(*attention, every)
     names = {
         "spmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
         "sddmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
@@ -53,11 +87,14 @@ def flags(entry: str, every: bool) -> tuple[tuple[str, int], ...]:
 
 
 def layout_of(entry: str, facts: Facts, heads: int, width: int, itemsize: int) -> Layout | None:
-    if entry.startswith("gatv2"):
-        return choose.gatv2_layout(entry.removeprefix("gatv2_"), facts, heads, width, itemsize)
+    attention = attention_pass(entry)
+    if attention is not None:
+        kind, which = attention
+        which = "forward" if which == "attention" else which
+        return ATTENTION[kind](which, facts, heads, width, itemsize)
     if entry.startswith("edge_softmax"):
         return choose.edge_softmax_layout(facts, heads, width, itemsize)
-    if entry in MERGES:
+    if entry in MERGES or entry == "dropout_mask":
         return None
     return {
         "spmm": choose.spmm_layout,
@@ -94,7 +131,7 @@ every_entry = pytest.mark.parametrize(("file", "entry"), list(entries()))
 
 def test_all_entry_points_are_found():
     names = [entry for _, entry in entries()]
-    assert len(names) == len(set(names)) == 15
+    assert len(names) == len(set(names)) == 26
     assert set(MERGES) < set(names)
 
 

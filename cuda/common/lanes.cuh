@@ -217,15 +217,6 @@ __device__ inline acc_t largest_over_slots(acc_t x) {
     return x;
 }
 
-// The value of the row's first edge slot, in every slot.
-__device__ inline acc_t from_first_slot(acc_t x) {
-    if constexpr (S == 1) {
-        return x;
-    }
-    const int lane = threadIdx.x % 32;
-    return __shfl_sync(FULL_WARP, x, lane - lane % SLOT_LANES + lane % ROW_LANES);
-}
-
 // Sum K vectors over the edge slots of a row, each slot keeping a share of the vectors: while the
 // number N of vectors left is even, two slots swap halves, which costs half of what a full exchange
 // would. Afterwards x[0..OWNED-1] are the vectors first_owned(..) onward.

@@ -145,6 +145,15 @@ __device__ inline double magnitude(double x) {
     return fabs(x);
 }
 
+// A product that the compiler does not fuse with a sum: two kernels then round it alike.
+__device__ inline float rounded_product(float a, float b) {
+    return __fmul_rn(a, b);
+}
+
+__device__ inline double rounded_product(double a, double b) {
+    return __dmul_rn(a, b);
+}
+
 // log2(e): scores are kept in base 2, so that an exponential is one instruction.
 constexpr acc_t LOG2E = static_cast<acc_t>(1.4426950408889634073599);
 constexpr acc_t LN2 = static_cast<acc_t>(0.6931471805599453094172);

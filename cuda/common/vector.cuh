@@ -29,6 +29,14 @@ __device__ inline packet_t load_packet(const scalar_t* __restrict__ from) {
     return __ldg(reinterpret_cast<const packet_t*>(from));
 }
 
+// One number through the read-only cache, in the arithmetic type.
+template <class T>
+__device__ inline acc_t load_number(const T* __restrict__ from) {
+    using raw_t = typename raw_vector<static_cast<int>(sizeof(T))>::type;
+    const raw_t raw = __ldg(reinterpret_cast<const raw_t*>(from));
+    return to_acc(reinterpret_cast<const T&>(raw));
+}
+
 template <class T>
 constexpr bool in_pairs = sizeof(T) == 2 && V > 1;
 

@@ -130,6 +130,7 @@ def make_layout(
     warps: int = 4,
     min_blocks: int = 1,
     ahead: bool = False,
+    most_heads: int = WARP,
 ) -> Layout:
     """Fit a layout to (N, H, D) rows.
 
@@ -156,6 +157,8 @@ def make_layout(
         Block shape.
     ahead : bool
         Whether to load a group of edges ahead.
+    most_heads : int
+        Most heads side by side in a warp; the others are taken by other blocks.
 
     Returns
     -------
@@ -176,6 +179,8 @@ def make_layout(
         elif loops:
             walked, needed = pieces, vectors
     heads = WARP // head_lanes
+    while heads > most_heads:
+        heads //= 2
     while heads > 1 and -(-num_heads // heads) * heads > MAX_PADDING * num_heads:
         heads //= 2
     slots = WARP // (head_lanes * heads)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dgl_flash.ops.dot_attention import dot_attention
 from dgl_flash.ops.edge_softmax import edge_softmax
+from dgl_flash.ops.gat import gat
 from dgl_flash.ops.gatv2 import gatv2
 from dgl_flash.ops.gsddmm import GENERATED as _OF_EDGES
 from dgl_flash.ops.gsddmm import copy_e, copy_u, copy_v, gsddmm
@@ -31,8 +33,10 @@ __all__ = [
     "copy_e",
     "copy_u",
     "copy_v",
+    "dot_attention",
     "edge_softmax",
     "gather_mm",
+    "gat",
     "gatv2",
     "gsddmm",
     "gspmm",

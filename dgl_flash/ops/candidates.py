@@ -22,6 +22,8 @@ FEWEST_BYTES = 256  # of a row that lanes take at a time, unless it is half the 
 # Of attention: warps a block, blocks a multiprocessor.
 BLOCK_SHAPES = ((4, 1), (4, 8), (2, 1), (2, 10), (2, 12), (2, 14), (2, 16))
 MOST_WORDS = 32  # numbers on their way to a lane; more would not fit the registers
+# Of attention by dot products, whose heads may be shared out over blocks.
+DOT_BLOCK_SHAPES = ((2, 1), (2, 8), (2, 10), (2, 12), (2, 16), (4, 4), (4, 6))
 
 SHORT = {
     "vector": "V",
@@ -53,7 +55,7 @@ def candidates(
 
     Parameters
     ----------
-    op : {"spmm", "gatv2"}
+    op : {"spmm", "gat", "gatv2", "dot_attention"}
         What it computes.
     num_heads, head_dim, itemsize : int
         H, D and bytes an element.
@@ -65,7 +67,8 @@ def candidates(
     list of Layout
         Each once.
     """
-    shapes = (_of_sums if op == "spmm" else _of_attention)(num_heads, head_dim, itemsize)
+    shapes_of = {"spmm": _of_sums, "dot_attention": _of_dot_attention}.get(op, _of_attention)
+    shapes = shapes_of(num_heads, head_dim, itemsize)
     return [
         dataclasses.replace(shape, rows_per_slot=per_slot, chunk=chunk)
         for shape, per_slot, chunk in itertools.product(
@@ -117,6 +120,27 @@ def _of_attention(num_heads: int, head_dim: int, itemsize: int) -> Iterator[Layo
             ahead=ahead,
         )
         if layout.vectors * layout.vector * unroll <= MOST_WORDS:
+            yield layout
+
+
+def _of_dot_attention(num_heads: int, head_dim: int, itemsize: int) -> Iterator[Layout]:
+    choices = (1, 2, 4), (1, 2), (1, 2, 4), (1, 2, 4, 8), DOT_BLOCK_SHAPES, (False, True)
+    for choice in itertools.product(*choices):
+        vectors, row_slots, heads, unroll, (warps, blocks), ahead = choice
+        layout = make_layout(
+            num_heads,
+            head_dim,
+            itemsize,
+            vectors=vectors,
+            row_slots=row_slots,
+            unroll=unroll,
+            warps=warps,
+            min_blocks=blocks,
+            ahead=ahead,
+            most_heads=heads,
+        )
+        arriving = 2 * layout.vectors * layout.vector * unroll * (1 + ahead)
+        if layout.edge_slots <= 4 and arriving <= 2 * MOST_WORDS:
             yield layout
 
 

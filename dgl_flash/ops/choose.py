@@ -59,6 +59,8 @@ class Pass:
         Bytes of a load of 16-bit numbers.
     ahead : bool
         Whether a group's rows are loaded before the work on the group before.
+    overhead : int
+        Registers a lane for addresses, ids and scores.
     """
 
     kept: int
@@ -68,28 +70,9 @@ class Pass:
     blocks: int
     half_bytes: int = 16
     ahead: bool = False
+    overhead: int = OVERHEAD
 
 
-GATV2 = {
-    "forward": Pass(kept=3, gathered=1, in_flight=4, warps=2, blocks=16),
-    "backward_dst": Pass(kept=6, gathered=1, in_flight=4, warps=2, blocks=10, ahead=True),
-    "backward_src": Pass(kept=5, gathered=2, in_flight=2, warps=2, blocks=14),
-}
-GATV2_HALF = {
-    "forward": replace(GATV2["forward"], blocks=14, half_bytes=8, ahead=True),
-    "backward_dst": replace(GATV2["backward_dst"], in_flight=2, blocks=14, half_bytes=8),
-    "backward_src": replace(GATV2["backward_src"], half_bytes=8),
-}
-# With 8 elements a lane.
-GATV2_WIDE = {
-    "forward": Pass(kept=3, gathered=1, in_flight=2, warps=2, blocks=14),
-    "backward_dst": Pass(kept=6, gathered=1, in_flight=2, warps=2, blocks=8, ahead=True),
-    "backward_src": Pass(kept=5, gathered=2, in_flight=2, warps=2, blocks=8),
-}
-GATV2_HEAVY_HALF = {
-    **GATV2_WIDE,
-    "forward": Pass(kept=3, gathered=1, in_flight=8, warps=2, blocks=8, ahead=True),
-}
 ELEMENTWISE = Pass(kept=1, gathered=2, in_flight=4, warps=4, blocks=8)
 SDDMM = Pass(kept=1, gathered=1, in_flight=4, warps=4, blocks=1)
 EDGE_MAP = Pass(kept=1, gathered=1, in_flight=4, warps=4, blocks=8)
@@ -122,7 +105,7 @@ def has_short_even_rows(adjacency: DegreeFacts) -> bool:
     return mean < SHORT_ROWS and adjacency.max_degree <= EVEN_ROWS * max(mean, 1)
 
 
-def _fit(
+def fit_layout(
     num_heads: int,
     head_dim: int,
     itemsize: int,
@@ -132,6 +115,7 @@ def _fit(
     row_slots: int = 1,
     max_slices: int = 1,
     loops: bool = False,
+    most_heads: int = WARP,
 ) -> Layout:
     """Fit a layout that keeps the edges of ``work`` in flight, at least two a lane.
 
@@ -153,54 +137,21 @@ def _fit(
             ahead=work.ahead,
             max_slices=max_slices,
             loops=loops,
+            most_heads=most_heads,
         )
 
     shape = fit(1, 1)
     words = shape.vectors * shape.vector * (2 if itemsize == 8 else 1)
     arriving = work.gathered * (2 if work.ahead else 1)
-    room = REGISTERS // (work.warps * WARP * work.blocks) - OVERHEAD
+    room = REGISTERS // (work.warps * WARP * work.blocks) - work.overhead
 
     def fits(unroll: int) -> bool:
         return (work.kept + unroll * arriving) * words <= room
 
     unroll = max(work.in_flight // shape.edge_slots, 2)
-    if words > MOST_UNROLLED or not fits(unroll):
-        unroll = 2
+    while unroll > 2 and (words > MOST_UNROLLED or not fits(unroll)):
+        unroll //= 2
     return fit(unroll, work.blocks if fits(unroll) else 1)
-
-
-def gatv2_layout(
-    direction: str, adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int
-) -> Layout:
-    """Layout of a GATv2 kernel.
-
-    Parameters
-    ----------
-    direction : {"forward", "backward_dst", "backward_src"}
-        Pass.
-    adjacency : DegreeFacts
-        The adjacency that the pass walks.
-    num_heads, head_dim, itemsize : int
-        H, D and bytes an element.
-
-    Returns
-    -------
-    Layout
-        Compile-time shape.
-    """
-    even = has_short_even_rows(adjacency)
-    mean = mean_degree(adjacency)
-    if even or mean >= HEAVY_ROWS:
-        vectors = 2 if itemsize == 4 else 1
-        heavy_half = itemsize == 2 and not even
-        work = (GATV2_HEAVY_HALF if heavy_half else GATV2_WIDE)[direction]
-        return _fit(
-            num_heads, head_dim, itemsize, work, vectors=vectors, row_slots=2 if even else 1
-        )
-    work = (GATV2_HALF if itemsize == 2 else GATV2)[direction]
-    if itemsize > 2 and direction == "forward" and mean >= LONG_ROWS:
-        work = replace(work, warps=4, blocks=8)
-    return _fit(num_heads, head_dim, itemsize, work)
 
 
 def _has_few_long_rows(adjacency: DegreeFacts) -> bool:
@@ -281,45 +232,60 @@ def _sum_layout(
 
 
 def spmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    """Layout of the sum of (N, H, D) rows; arguments as in :func:`gatv2_layout`."""
+    """Layout of the sum of (N, H, D) rows; arguments as for the softmax."""
     return _sum_layout(adjacency, num_heads, head_dim, itemsize)
 
 
 def scaled_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    """Layout of the sum with a factor for each source; arguments as in :func:`gatv2_layout`."""
+    """Layout of the sum with a factor for each source; arguments as for the softmax."""
     return _sum_layout(adjacency, num_heads, head_dim, itemsize, factors=True)
 
 
 def weighted_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    """Layout of the sum with weights of edges; arguments as in :func:`gatv2_layout`."""
+    """Layout of the sum with weights of edges; arguments as for the softmax."""
     return _sum_layout(adjacency, num_heads, head_dim, itemsize, weights=True)
 
 
 def elementwise_layout(
     adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int
 ) -> Layout:
-    """Layout of the sum with a weight for each element; arguments as in :func:`gatv2_layout`."""
-    return _fit(num_heads, head_dim, itemsize, ELEMENTWISE, max_slices=MOST_SLICES)
+    """Layout of the sum with a weight for each element; arguments as for the softmax."""
+    return fit_layout(num_heads, head_dim, itemsize, ELEMENTWISE, max_slices=MOST_SLICES)
 
 
 def edge_map_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    """Layout of the rows of edges; arguments as in :func:`gatv2_layout`."""
+    """Layout of the rows of edges; arguments as for the softmax."""
     row_slots = 2 if has_short_even_rows(adjacency) else 1
-    return _fit(
+    return fit_layout(
         num_heads, head_dim, itemsize, EDGE_MAP, row_slots=row_slots, max_slices=MOST_SLICES
     )
 
 
 def sddmm_layout(adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int) -> Layout:
-    """Layout of the dot product of an edge's ends; arguments as in :func:`gatv2_layout`."""
+    """Layout of the dot product of an edge's ends; arguments as for the softmax."""
     row_slots = 2 if has_short_even_rows(adjacency) else 1
-    return _fit(num_heads, head_dim, itemsize, SDDMM, vectors=4, row_slots=row_slots, loops=True)
+    return fit_layout(
+        num_heads, head_dim, itemsize, SDDMM, vectors=4, row_slots=row_slots, loops=True
+    )
 
 
 def edge_softmax_layout(
     adjacency: DegreeFacts, num_heads: int, head_dim: int, itemsize: int
 ) -> Layout:
-    """Layout of the softmax over a row's scores: about as many lanes a row as it has edges."""
+    """Layout of the softmax over a row's scores: about as many lanes a row as it has edges.
+
+    Parameters
+    ----------
+    adjacency : DegreeFacts
+        The adjacency that the kernel walks.
+    num_heads, head_dim, itemsize : int
+        H, D and bytes an element.
+
+    Returns
+    -------
+    Layout
+        Compile-time shape.
+    """
     heads = make_layout(num_heads, head_dim, itemsize, vectors=1, row_slots=1, unroll=1).heads
     edge_lanes = min(ceil_power(max(int(mean_degree(adjacency)), 1)), WARP // heads)
     row_slots = WARP // heads // edge_lanes

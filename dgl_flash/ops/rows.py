@@ -140,6 +140,7 @@ class RowLaunch:
         *,
         inputs: tuple[Argument, ...],
         outputs: tuple[Argument, ...],
+        head_dim: int | None = None,
     ) -> None:
         """Put the pieces of long rows together; nothing to do when no row is cut.
 
@@ -151,11 +152,14 @@ class RowLaunch:
             Storage type of its features.
         inputs, outputs : tuple
             Arguments before and after the list of long rows.
+        head_dim : int, optional
+            Width of a head of what is merged, by default D.
         """
         if self.plan is None:
             return
-        kernel = self._merge_kernel(entry, dtype)
-        columns = -(-self.num_heads * self.head_dim // MERGE_COLUMNS)
+        head_dim = head_dim or self.head_dim
+        kernel = self._merge_kernel(entry, dtype, head_dim)
+        columns = -(-self.num_heads * head_dim // MERGE_COLUMNS)
         rows = (self.plan.long_rows, self.plan.chunk_ptr)
         kernel((self.plan.num_long, columns), MERGE_THREADS, *inputs, *rows, *outputs)
 
@@ -175,13 +179,13 @@ class RowLaunch:
         out : Tensor or int
             (H, D), may be one of the shares.
         """
-        kernel = self._merge_kernel("merge_shares", dtype)
+        kernel = self._merge_kernel("merge_shares", dtype, self.head_dim)
         blocks = -(-self.num_heads * self.head_dim // SHARE_COLUMNS)
         kernel((blocks, 1), SHARE_THREADS, part, num_shares, out)
 
-    def _merge_kernel(self, entry: str, dtype: torch.dtype) -> Kernel:
+    def _merge_kernel(self, entry: str, dtype: torch.dtype, head_dim: int) -> Kernel:
         index_dtype, device_index = self.kernel.key.index_dtype, self.kernel.device_index
-        return _merge_kernel(entry, dtype, index_dtype, self.num_heads, self.head_dim, device_index)
+        return _merge_kernel(entry, dtype, index_dtype, self.num_heads, head_dim, device_index)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -25,6 +25,10 @@ every_half = pytest.mark.parametrize("dtype", DTYPES[2:], ids=lambda dtype: str(
 every_kind_of_row = pytest.mark.parametrize(
     "name", ["block", "bipartite_up", "empty", "hub", "isolated_rows", "multi_edges"]
 )
+# Of what only kernels know, such as layouts.
+only_cuda = pytest.mark.parametrize(
+    "device", [pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True
+)
 every_idtype = pytest.mark.parametrize("idtype", (torch.int32, torch.int64), ids=("int32", "int64"))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dgl_flash.ops import choose
+from dgl_flash.ops import choose, choose_attention
 from dgl_flash.ops.rows import choose_chunk, choose_rows_per_slot
 from dgl_flash.structure import structure
 
@@ -29,13 +29,18 @@ PROTEINS = Facts(132_480, 78_000_000, 700)
 TOLOKERS = Facts(11_758, 1_038_000, 2_138)
 NOTHING = Facts(0, 0, 0)
 GRAPHS = (ROAD, ARXIV, WEB, POKEC, PROTEINS, TOLOKERS, NOTHING)
+ATTENTION = (
+    choose_attention.dot_attention_layout,
+    choose_attention.gat_layout,
+    choose_attention.gatv2_layout,
+)
 SUMS = (choose.spmm_layout, choose.scaled_layout, choose.weighted_layout)
 
 
 def layouts(num_heads, head_dim, itemsize):
     for graph in GRAPHS:
-        for direction in DIRECTIONS:
-            yield choose.gatv2_layout(direction, graph, num_heads, head_dim, itemsize)
+        for direction, fit in itertools.product(DIRECTIONS, ATTENTION):
+            yield fit(direction, graph, num_heads, head_dim, itemsize)
         for sum_layout in SUMS:
             yield sum_layout(graph, num_heads, head_dim, itemsize)
         yield choose.sddmm_layout(graph, num_heads, head_dim, itemsize)
@@ -67,7 +72,7 @@ def test_edge_softmax_fills_a_warp(num_heads):
 def test_wide_features_are_shared_over_blocks_or_walked():
     assert choose.spmm_layout(WEB, 1, 1433, 4).slices > 1
     assert choose.sddmm_layout(WEB, 1, 2048, 4).loops > 1
-    assert choose.gatv2_layout("forward", WEB, 1, 512, 4).slices == 1
+    assert choose_attention.gatv2_layout("forward", WEB, 1, 512, 4).slices == 1
 
 
 @pytest.mark.parametrize(
@@ -90,9 +95,10 @@ def test_what_is_read_once_an_edge_decides_how_long_rows_are_shared_out(
 
 
 def test_only_short_and_even_rows_share_a_warp():
-    assert choose.gatv2_layout("forward", ROAD, 2, 64, 4).row_slots == 2
-    assert choose.gatv2_layout("forward", ARXIV, 2, 64, 4).row_slots == 1
-    assert choose.gatv2_layout("forward", WEB, 2, 64, 4).row_slots == 1
+    for fit in ATTENTION[1:]:
+        assert fit("forward", ROAD, 2, 64, 4).row_slots == 2
+    assert choose_attention.gatv2_layout("forward", ARXIV, 2, 64, 4).row_slots == 1
+    assert choose_attention.gatv2_layout("forward", WEB, 2, 64, 4).row_slots == 1
 
 
 def test_the_graphs_of_the_tests_meet_every_rule():
@@ -102,7 +108,7 @@ def test_the_graphs_of_the_tests_meet_every_rule():
     for name, make in {**LAYOUT_GRAPHS, "skewed": skewed_graph}.items():
         adjacency = structure(make()).in_adj
         found[name] = [
-            choose.gatv2_layout(direction, adjacency, 2, 64, itemsize)
+            choose_attention.gatv2_layout(direction, adjacency, 2, 64, itemsize)
             for direction in DIRECTIONS
             for itemsize in (2, 4)
         ]
@@ -110,10 +116,10 @@ def test_the_graphs_of_the_tests_meet_every_rule():
 
 
 def test_registers_are_capped_only_where_they_suffice():
-    assert choose.gatv2_layout("forward", WEB, 2, 64, 4).min_blocks == 16
-    assert choose.gatv2_layout("forward", WEB, 1, 256, 4).min_blocks == 1
-    assert choose.gatv2_layout("forward", WEB, 1, 512, 4).min_blocks == 1
-    assert choose.gatv2_layout("forward", WEB, 1, 512, 8).min_blocks == 1
+    assert choose_attention.gatv2_layout("forward", WEB, 2, 64, 4).min_blocks == 16
+    assert choose_attention.gatv2_layout("forward", WEB, 1, 256, 4).min_blocks == 1
+    assert choose_attention.gatv2_layout("forward", WEB, 1, 512, 4).min_blocks == 1
+    assert choose_attention.gatv2_layout("forward", WEB, 1, 512, 8).min_blocks == 1
 
 
 def test_a_lane_owns_more_of_even_and_of_very_long_rows():
@@ -121,17 +127,28 @@ def test_a_lane_owns_more_of_even_and_of_very_long_rows():
     for direction in DIRECTIONS:
         for itemsize in (2, 4):
             for facts, owned in ((ROAD, 8), (WEB, 4), (heavy, 8)):
-                layout = choose.gatv2_layout(direction, facts, 2, 64, itemsize)
+                layout = choose_attention.gatv2_layout(direction, facts, 2, 64, itemsize)
                 assert layout.vectors * layout.vector == owned
 
 
 def test_rows_are_loaded_ahead_in_the_pass_by_destination():
     for itemsize in (2, 4, 8):
-        assert choose.gatv2_layout("backward_dst", WEB, 2, 64, itemsize).ahead
-        assert not choose.gatv2_layout("backward_src", WEB, 2, 64, itemsize).ahead
-    assert choose.gatv2_layout("forward", WEB, 2, 64, 2).ahead
-    assert not choose.gatv2_layout("forward", WEB, 2, 64, 4).ahead
+        assert choose_attention.gatv2_layout("backward_dst", WEB, 2, 64, itemsize).ahead
+        assert not choose_attention.gatv2_layout("backward_src", WEB, 2, 64, itemsize).ahead
+    assert choose_attention.gatv2_layout("forward", WEB, 2, 64, 2).ahead
+    assert not choose_attention.gatv2_layout("forward", WEB, 2, 64, 4).ahead
     assert not choose.spmm_layout(WEB, 1, 256, 4).ahead
+
+
+def test_a_lane_has_one_vector_of_a_dot_product():
+    for direction in DIRECTIONS:
+        for itemsize in (2, 4):
+            layout = choose_attention.dot_attention_layout(direction, WEB, 4, 128, itemsize)
+            wide = direction == "backward_dst" and itemsize == 4
+            assert layout.vectors == (2 if wide else 1)
+    # Rows of 512 numbers in 32 bits are shared out over blocks, a head each.
+    layout = choose_attention.dot_attention_layout("forward", WEB, 4, 128, 4)
+    assert (layout.heads, layout.grid_y(4), layout.unroll) == (1, 4, 4)
 
 
 def test_a_small_graph_is_one_launch():

@@ -1,4 +1,4 @@
-"""GATv2: the kernel (on CUDA) and the dispatch (everywhere) against the float64 reference."""
+"""GATv2 beyond what ``test_attention`` tests of all kinds of attention."""
 
 from __future__ import annotations
 
@@ -6,93 +6,10 @@ import pytest
 import torch
 
 from dgl_flash import ops, reference
-from dgl_flash.ops.dispatch import record
-from tests.graphs import zoo
-from tests.ops.common import (
-    EDGE_ULPS,
-    LAYOUT_GRAPHS,
-    check_twins,
-    draw,
-    every_dtype,
-    every_graph,
-    every_half,
-    every_idtype,
-    every_kind_of_row,
-    every_layout,
-    every_shape,
-    every_tail,
-    on,
-    skewed_graph,
-    small_graph_of,
-)
+from tests.ops.attention import KINDS
+from tests.ops.common import check_twins, every_dtype, on, skewed_graph
 
-
-def inputs(graph, num_heads, head_dim, dtype, device):
-    struct = on(device, graph)
-    kind = {"dtype": dtype, "device": device}
-    return {
-        "feat_src": draw(struct.num_src, num_heads, head_dim, seed=1, **kind),
-        "feat_dst": draw(struct.num_dst, num_heads, head_dim, seed=2, **kind),
-        # As a trained layer has it: scores of about one, a softmax that is not saturated.
-        "attn": draw(num_heads, head_dim, seed=3, **kind) / head_dim**0.5,
-    }
-
-
-@every_idtype
-@every_graph
-def test_every_graph(name, idtype, device):
-    graph = zoo()[name](idtype)
-    given = inputs(graph, 2, 16, torch.float32, device)
-    check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
-
-
-@every_half
-@every_kind_of_row
-@pytest.mark.parametrize("head_dim", [7, 64])
-def test_every_kind_of_row_in_16_bits(name, dtype, head_dim, device):
-    graph = zoo()[name](torch.int64)
-    given = inputs(graph, 2, head_dim, dtype, device)
-    check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
-
-
-@every_shape
-def test_every_shape(num_heads, head_dim, dtype, device):
-    graph = skewed_graph()
-    given = inputs(graph, num_heads, head_dim, dtype, device)
-    check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
-
-
-@every_layout
-@every_dtype
-@every_tail
-def test_every_layout(rows, dtype, num_heads, head_dim, device):
-    graph = LAYOUT_GRAPHS[rows]()
-    given = inputs(graph, num_heads, head_dim, dtype, device)
-    check_twins(ops.gatv2, reference.gatv2, graph, device, **given)
-
-
-def with_attention(op):
-    def run(graph, **given):
-        out, attention = op(graph, **given, return_attention=True)
-        return out, attention
-
-    return run
-
-
-@every_dtype
-@every_kind_of_row
-def test_the_attention_of_every_kind_of_row(name, dtype, device, recwarn):
-    graph = zoo()[name](torch.int64)
-    given = inputs(graph, 3, 7, dtype, device)
-    check_twins(
-        with_attention(ops.gatv2),
-        with_attention(reference.gatv2),
-        graph,
-        device,
-        ulps={"out1": EDGE_ULPS[dtype]},
-        **given,
-    )
-    recwarn.clear()  # on CUDA: that it falls back
+inputs = KINDS["gatv2"].inputs
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0, -0.5, 2.0])
@@ -158,53 +75,6 @@ def test_expanded_gradient_and_awkward_memory(device):
     ops.gatv2(graph, *awkward).sum().backward()
     for a, b in zip(plain, awkward, strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=0)
-
-
-def test_two_runs_agree_bitwise(device):
-    graph = skewed_graph()
-    given = inputs(graph, 3, 40, torch.float32, device)
-    runs = []
-    for _ in range(2):
-        leaves = [t.clone().requires_grad_() for t in given.values()]
-        out = ops.gatv2(graph, *leaves)
-        out.square().sum().backward()
-        runs.append([out.detach(), *(leaf.grad for leaf in leaves)])
-    for a, b in zip(*runs, strict=True):
-        assert torch.equal(a, b)
-
-
-def test_gradcheck_to_second_order(device):
-    graph = small_graph_of()
-    given = inputs(graph, 2, 3, torch.float64, device)
-    leaves = [t.requires_grad_() for t in given.values()]
-
-    def run(*args):
-        return ops.gatv2(graph, *args)
-
-    assert torch.autograd.gradcheck(run, leaves)
-    assert torch.autograd.gradgradcheck(run, leaves)
-
-
-@pytest.mark.parametrize("wanted", ["feat_src", "feat_dst", "attn"])
-def test_one_gradient_alone(wanted, device):
-    graph = skewed_graph()
-    given = inputs(graph, 2, 16, torch.float64, device)
-    given[wanted].requires_grad_()
-    ops.gatv2(graph, **given).square().sum().backward()
-    twin = {k: v.detach().clone().requires_grad_(k == wanted) for k, v in given.items()}
-    reference.gatv2(on(device, graph), **twin).square().sum().backward()
-    torch.testing.assert_close(given[wanted].grad, twin[wanted].grad)
-
-
-def test_dropout_and_attention_take_the_reference_path(device, recwarn):
-    graph = skewed_graph()
-    given = inputs(graph, 2, 16, torch.float32, device)
-    with record() as choices:
-        _, attention = ops.gatv2(graph, **given, attn_drop=0.5, return_attention=True)
-    assert attention.shape == (graph.num_edges(), 2, 1)
-    assert choices[0].path == "reference"
-    assert any("dropout" in reason for reason in choices[0].reasons)
-    recwarn.clear()
 
 
 SPOILED = {

@@ -7,18 +7,19 @@ on a CPU: stand-ins for the kernels write known shares to the addresses that the
 from __future__ import annotations
 
 import ctypes
-import importlib
 
 import numpy as np
 import pytest
 import torch
 
 from dgl_flash import ops, reference
+from dgl_flash.ops import attention_kernels
+from dgl_flash.ops.edge_terms import NO_TERMS
+from dgl_flash.ops.gatv2 import KERNELS
 from dgl_flash.structure import structure
 from tests.graphs import small_zoo
 from tests.ops.common import check_twins, draw, every_dtype, skewed_graph
 
-gatv2 = importlib.import_module("dgl_flash.ops.gatv2")  # the package's function hides the module
 HEADS, WIDTH = 2, 3
 ROW = HEADS * WIDTH
 
@@ -38,9 +39,6 @@ class StandIn:
         self.grid, self.num_long, self.first = (blocks, 1), num_long, first
         self.written = np.zeros(ROW)
 
-    def on(self, *_args: object) -> StandIn:
-        return self
-
     def _write(self, address: int, count: int) -> None:
         values = np.arange(count * ROW, dtype=np.float32).reshape(count, ROW) + self.first
         rows_at(address, count)[:] = values
@@ -49,7 +47,7 @@ class StandIn:
     def __call__(self, inputs: tuple[object, ...], outputs: tuple[int, ...]) -> None:
         self._write(outputs[-1], self.grid[0])
 
-    def merge(self, entry: str, dtype: torch.dtype, *, inputs: object, outputs: tuple) -> None:
+    def merge(self, entry: str, *_: object, outputs: tuple, **__: object) -> None:
         if self.num_long:
             self._write(outputs[-1], self.num_long)
 
@@ -66,13 +64,13 @@ class StandIn:
 def test_every_share_is_added_once(monkeypatch, limit, dst_blocks, num_long, src_blocks):
     by_dst = StandIn(dst_blocks, num_long, first=1)
     by_src = StandIn(src_blocks, 0, first=1000)
-    monkeypatch.setattr(gatv2, "BACKWARD_DST", by_dst)
-    monkeypatch.setattr(gatv2, "BACKWARD_SRC", by_src)
-    monkeypatch.setattr(gatv2, "FEW_SHARES_BYTES", limit)
+    monkeypatch.setattr(attention_kernels, "_bind_backward", lambda *_: (by_dst, by_src))
+    monkeypatch.setattr(attention_kernels, "FEW_SHARES_BYTES", limit)
     struct = structure(small_zoo()["path"](torch.int64))
     feat = torch.zeros(struct.num_src, HEADS, WIDTH)
     attn, lse = torch.zeros(HEADS, WIDTH), torch.zeros(struct.num_dst, HEADS)
-    *_, grad_attn = gatv2._backward(struct, feat, feat, attn, lse, feat, 0.2)
+    given = KERNELS, struct, (feat, feat, attn), 0.2, NO_TERMS, lse, feat, None
+    *_, grad_attn = attention_kernels.backward(*given, wanted=(False, False, True, True, True))
     expected = by_dst.written + by_src.written
     np.testing.assert_array_equal(grad_attn.numpy().reshape(ROW), expected.astype(np.float32))
 
@@ -81,7 +79,7 @@ def test_every_share_is_added_once(monkeypatch, limit, dst_blocks, num_long, src
 @every_dtype
 @pytest.mark.parametrize("limit", [0, 2**22], ids=["many", "few"])
 def test_the_kernels_gradient_either_way(monkeypatch, limit, dtype):
-    monkeypatch.setattr(gatv2, "FEW_SHARES_BYTES", limit)
+    monkeypatch.setattr(attention_kernels, "FEW_SHARES_BYTES", limit)
     device = torch.device("cuda")
     kind = {"dtype": dtype, "device": device}
     check_twins(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
 
 import pytest
 import torch
 
-from dgl_flash.ops import edge_softmax, gatv2, traced, traced_products
+from dgl_flash.ops import edge_softmax, traced, traced_attention, traced_products
+from dgl_flash.ops.edge_terms import draw_seed
 from dgl_flash.ops.gradients import EAGER, Scaling
 from dgl_flash.ops.traced_products import TRACED
 from dgl_flash.structure import GraphStructure, structure
 from dgl_flash.structure.traced import edge_tensors, find
 from tests.graphs import small_zoo
+from tests.ops.attention import KINDS, every_kind
 from tests.ops.common import draw, on
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -34,6 +38,15 @@ def operands(device, name, dtype=torch.float64):
 def opcheck(op, arguments):
     if arguments[1].numel() > 0:  # empty tensors on CUDA all share the null pointer: "aliases"
         torch.library.opcheck(op, arguments)
+
+
+@contextlib.contextmanager
+def traced_everything():
+    """Let attention take its form for ``torch.compile``."""
+    attention = importlib.import_module("dgl_flash.ops.attention")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "is_tracing", lambda: True)
+        yield
 
 
 def gradients(out, *leaves):
@@ -117,14 +130,43 @@ def test_softmax(device, name):
 
 @pytest.mark.gpu
 @some_graphs
-def test_attention(name):
-    struct, src, dst, _, _ = operands(torch.device("cuda"), name)
-    attn = draw(2, 3, dtype=torch.float64, device=struct.device, seed=6).requires_grad_()
-    opcheck(traced._gatv2, (*edge_tensors(struct), src, dst, attn, 0.2))
-    found, expected = traced.gatv2(struct, src, dst, attn, 0.2), gatv2(struct, src, dst, attn)
-    same(found, expected)
-    leaves = src, dst, attn
-    same(gradients(found, *leaves), gradients(expected, *leaves))
+@every_kind
+@pytest.mark.parametrize("options", [{}, {"attn_drop": 0.5}, {"return_attention": True}], ids=str)
+def test_attention(kind, name, options):
+    device = torch.device("cuda")
+    graph = small_zoo()[name](torch.int64)
+    given = KINDS[kind].inputs(graph, 2, 3, torch.float64, device)
+    for name, seed in (("edge_bias", 8), ("edge_weight", 9)):
+        given[name] = draw(graph.num_edges(), 2, dtype=torch.float64, device=device, seed=seed)
+    leaves = [value.requires_grad_() for value in given.values()]
+    struct = on(device, graph)
+
+    def run():
+        torch.manual_seed(3)
+        found = KINDS[kind].op(struct, **given, **options)
+        found = found if isinstance(found, tuple) else (found,)
+        total = sum(part.square().sum() for part in found)
+        return (*found, *torch.autograd.grad(total, leaves))
+
+    eager = run()
+    with traced_everything():
+        for found, expected in zip(run(), eager, strict=True):
+            same(found, expected)
+
+
+@pytest.mark.gpu
+@some_graphs
+@every_kind
+@pytest.mark.parametrize("want_attention", [False, True])
+def test_attention_keeps_to_its_schema(kind, name, want_attention):
+    device = torch.device("cuda")
+    graph = small_zoo()[name](torch.int64)
+    operands = KINDS[kind].inputs(graph, 2, 3, torch.float64, device).values()
+    numbers = draw(graph.num_edges(), 2, dtype=torch.float64, device=device, seed=8)
+    leaves = [value.requires_grad_() for value in (numbers, *operands)]
+    constants = kind, 0.2, 0.5, False, draw_seed(device)
+    arguments = (*edge_tensors(on(device, graph)), *constants, leaves[0], None, *leaves[1:])
+    opcheck(traced_attention._attention, (*arguments, want_attention))
 
 
 @some_graphs
