@@ -106,7 +106,12 @@ _known = WeakTensorKeyDictionary()
 
 
 def relations(
-    struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool = True
+    struct: GraphStructure,
+    etypes: Tensor,
+    num_types: int,
+    merge: bool = True,
+    whole: bool = False,
+    op: str = "relational_sum",
 ) -> Relations:
     """Sort the edges of a graph by relation, once for each graph and tensor of types.
 
@@ -120,6 +125,10 @@ def relations(
         Number of relations.
     merge : bool
         Whether edges of one relation and one destination share a slot; otherwise each edge has one.
+    whole : bool
+        One chunk of all edges, and one slot a pair, however many edges it has.
+    op : str
+        Name that starts the text of an error.
 
     Returns
     -------
@@ -133,20 +142,22 @@ def relations(
         A type is out of range.
     """
     if etypes.is_inference():  # nothing tells whether such a tensor has been written to
-        return _build(struct, etypes, num_types, merge)
+        return _build(struct, etypes, num_types, merge, whole, op)
     known = _known.get(etypes)
     if known is None or known.version != etypes._version:
         known = _known[etypes] = _Known(etypes._version)
     of_graph = known.by_edges.setdefault(struct._edges, {})
-    key = (struct._dst_side, num_types, merge, use_tiles(struct.device))
+    key = (struct._dst_side, num_types, merge, whole, use_tiles(struct.device))
     if key not in of_graph:
         with torch.inference_mode(False), torch.no_grad():
-            of_graph[key] = _build(struct, etypes, num_types, merge)
+            of_graph[key] = _build(struct, etypes, num_types, merge, whole, op)
     of_graph[key].wait()
     return of_graph[key]
 
 
-def _build(struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool) -> Relations:
+def _build(
+    struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool, whole: bool, op: str
+) -> Relations:
     adj, num_edges, device = struct.in_adj, struct.num_edges, struct.device
     types = copy_to_device(etypes, device)
     extremes = torch.stack(torch.aminmax(types)) if num_edges else types.new_zeros(2)
@@ -156,6 +167,8 @@ def _build(struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool) 
 
     # Cut before the first row that begins at or behind each multiple of `step`.
     step = min(max(num_edges // NUM_CHUNKS, FEWEST_EDGES), MOST_EDGES)
+    step = max(num_edges, 1) if whole else step
+    most = SLOT_EDGES if use_tiles(device) and not whole else None
     marks = torch.arange(0, max(num_edges, 1), step, dtype=adj.index_dtype, device=device)
     rows = torch.searchsorted(adj.indptr, marks)
     begins = adj.indptr.index_select(0, rows)
@@ -167,7 +180,7 @@ def _build(struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool) 
         keys += torch.searchsorted(begins[1:], positions, right=True).to(keys.dtype) * num_types
     group_ptr, order = group_by_key(keys, num_groups)
     dst, src = (ends.index_select(0, order) for ends in (adj.rows(), adj.indices))
-    is_first = _find_pairs(dst, group_ptr, merge, SLOT_EDGES if use_tiles(device) else None)
+    is_first = _find_pairs(dst, group_ptr, merge, most)
     pair_of_edge = is_first.cumsum(0, dtype=dst.dtype) - 1
 
     # All that the host has to know, in one read. On the CPU it can ask for degrees at any time.
@@ -180,7 +193,7 @@ def _build(struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool) 
     smallest, largest = extremes.tolist()
     if smallest < 0 or largest >= max(num_types, 1):
         raise IndexError(
-            f"relational_sum: expected edge types in [0, {num_types}) in `etypes`, got values from "
+            f"{op}: expected edge types in [0, {num_types}) in `etypes`, got values from "
             f"{smallest} to {largest}; there is one matrix for each type"
         )
     pairs = _Pairs.of(src, dst, pair_of_edge, int(group_pairs[-1]))
@@ -195,7 +208,7 @@ def _build(struct: GraphStructure, etypes: Tensor, num_types: int, merge: bool) 
         type_pairs = group_pairs[k * num_types : (k + 1) * num_types + 1]
         gather, scatter, layout = _connect(struct, pairs, type_pairs, of_rows, of_edges)
         if use_tiles(device):
-            _tell_degrees(gather, scatter, SLOT_EDGES if merge else 1, degrees[of_rows])
+            _tell_degrees(gather, scatter, most if merge else 1, degrees[of_rows])
         chunks.append(Chunk(of_rows, order[of_edges], gather, scatter, layout))
     return Relations(tuple(chunks), Fence(device) if device.type == "cuda" else None)
 
@@ -263,14 +276,15 @@ def _connect(
 
 
 def _tell_degrees(
-    gather: GraphStructure, scatter: GraphStructure, most: int, degrees: Tensor
+    gather: GraphStructure, scatter: GraphStructure, most: int | None, degrees: Tensor
 ) -> None:
     """Hand over what kernels would ask the device for.
 
-    A slot has at most ``most`` edges, and one pair or none: short rows, whose plan depends on
-    nothing else. Of the destinations all is known.
+    A slot has at most ``most`` edges, if that is known, and one pair or none: short rows, whose
+    plan depends on nothing else. Of the destinations all is known.
     """
-    gather.in_adj._facts = RowFacts(torch.tensor([0, 0, most]))
+    if most is not None:
+        gather.in_adj._facts = RowFacts(torch.tensor([0, 0, most]))
     scatter.out_adj._facts = RowFacts(torch.tensor([0, 0, 1]))
     indptr = pad(degrees.cumsum(0), (1, 0))
     scatter.in_adj._facts = RowFacts(indptr.to(scatter.in_adj.index_dtype))

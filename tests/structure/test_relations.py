@@ -189,6 +189,21 @@ def test_what_is_told_about_degrees_is_right(monkeypatch):
             assert told._facts.indptr.dtype == told.index_dtype
 
 
+@small_graph
+def test_whole(name, layout, chunks):
+    """One chunk, and one slot for all edges of a pair."""
+    graph = small_zoo()[name](torch.int64)
+    struct, etypes = structure(graph), types_of(graph)
+    found = relations(struct, etypes, 3, whole=True)
+    expected = triples_of(struct, etypes)
+    assert listed(struct, found) == expected
+    check_rows(struct, found)
+    (chunk,) = found.chunks
+    assert chunk.scatter.num_edges == len({triple[1:] for triple in expected})
+    degrees = chunk.gather.in_adj.indptr.diff().tolist()
+    assert chunk.gather.in_adj.max_degree == max(degrees, default=0)
+
+
 @pytest.mark.parametrize("values", [[0, 3], [-1, 2]])
 def test_relations_out_of_range(values, layout):
     struct = structure(make_graph(([0, 1], [1, 0])))
