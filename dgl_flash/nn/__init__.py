@@ -6,9 +6,10 @@ this package meanwhile.
 
 from __future__ import annotations
 
-from dgl_flash.nn import conv, functional, linear, softmax, utils
+from dgl_flash.nn import conv, functional, gt, linear, softmax, utils
 from dgl_flash.nn.common import expand_as_pair
 from dgl_flash.nn.conv import (
+    AGNNConv,
     APPNPConv,
     AtomicConv,
     CFConv,
@@ -16,7 +17,11 @@ from dgl_flash.nn.conv import (
     DenseChebConv,
     DenseGraphConv,
     DenseSAGEConv,
+    DotGatConv,
+    EdgeGATConv,
     EdgeWeightNorm,
+    EGATConv,
+    GATConv,
     GatedGCNConv,
     GatedGraphConv,
     GATv2Conv,
@@ -26,6 +31,7 @@ from dgl_flash.nn.conv import (
     GMMConv,
     GraphConv,
     GroupRevRes,
+    HGTConv,
     NNConv,
     RelGraphConv,
     SAGEConv,
@@ -35,11 +41,13 @@ from dgl_flash.nn.conv import (
     TWIRLSUnfoldingAndAttention,
 )
 from dgl_flash.nn.functional import edge_softmax
+from dgl_flash.nn.gt import GTLayer, SparseMHA
 from dgl_flash.nn.linear import TypedLinear
 from dgl_flash.nn.missing import attribute_of, install
 from dgl_flash.nn.utils import LabelPropagation
 
 __all__ = [
+    "AGNNConv",
     "APPNPConv",
     "AtomicConv",
     "CFConv",
@@ -47,21 +55,28 @@ __all__ = [
     "DenseChebConv",
     "DenseGraphConv",
     "DenseSAGEConv",
+    "DotGatConv",
+    "EGATConv",
+    "EdgeGATConv",
     "EdgeWeightNorm",
+    "GATConv",
     "GATv2Conv",
     "GCN2Conv",
     "GINConv",
     "GINEConv",
     "GMMConv",
+    "GTLayer",
     "GatedGCNConv",
     "GatedGraphConv",
     "GraphConv",
     "GroupRevRes",
+    "HGTConv",
     "LabelPropagation",
     "NNConv",
     "RelGraphConv",
     "SAGEConv",
     "SGConv",
+    "SparseMHA",
     "TAGConv",
     "TWIRLSConv",
     "TWIRLSUnfoldingAndAttention",
@@ -70,6 +85,7 @@ __all__ = [
     "edge_softmax",
     "expand_as_pair",
     "functional",
+    "gt",
     "linear",
     "softmax",
     "utils",

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tests.nn.common import draw, features, ours, randomise, theirs
 from tests.nn.dense import adjacency
+from tests.nn.tutorial import of
 from tests.numerics import pseudo_random
 
 WIDTH = 5  # of the features of nodes; results are 3 wide
@@ -60,6 +61,8 @@ class Layer:
         for part in layer.modules():
             if allow_zero_in_degree and hasattr(part, "set_allow_zero_in_degree"):
                 part.set_allow_zero_in_degree(True)
+            elif allow_zero_in_degree and hasattr(part, "_allow_zero_in_degree"):
+                part._allow_zero_in_degree = True  # DotGatConv has the flag and no setter
         return layer
 
     def twins(self, **options: bool) -> tuple[nn.Module, nn.Module]:
@@ -138,6 +141,15 @@ def typed(graph: Any) -> Inputs:
     return {**nodes(graph), "etypes": torch.arange(graph.num_edges()) % 3}
 
 
+def two_typings(graph: Any) -> Inputs:
+    x, ntype = draw(graph.num_src_nodes(), WIDTH), torch.arange(graph.num_src_nodes()) % 2
+    return {"x": x, "ntype": ntype, "etype": torch.arange(graph.num_edges()) % 3}
+
+
+def of_nodes(graph: Any) -> Inputs:
+    return {"h": draw(graph.num_src_nodes(), 6)}
+
+
 def distances(graph: Any) -> Inputs:
     return {**nodes(graph), "distances": 0.1 + draw(graph.num_edges(), 1, seed=3).abs()}
 
@@ -168,6 +180,13 @@ def eigenvalues(graph: Any) -> Inputs:
     return {**nodes(graph), "lambda_max": [1.9]}
 
 
+def without_shift(layer: nn.Module) -> nn.Module:
+    """Keys' bias moves all scores of a node alike: its gradient is what rounding leaves of 0."""
+    for name, parameter in layer.named_parameters():
+        parameter.requires_grad_(not name.endswith("k_proj.bias"))
+    return layer
+
+
 def mlp(inputs: int = WIDTH, outputs: int = 3) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, outputs), nn.Tanh())
 
@@ -180,6 +199,7 @@ WEIGHTED = {"attention": True, "use_eta": True, "attn_bef": True}
 
 # The name of the class, and which one of several.
 LAYERS = {
+    "AGNNConv": Layer(lambda lib: lib.AGNNConv(1.5), two_sides=True),
     "APPNPConv": Layer(lambda lib: lib.APPNPConv(3, 0.2), rounds=3),
     "AtomicConv": Layer(lambda lib: lib.AtomicConv(*cutoffs()), distances),
     "CFConv": Layer(
@@ -196,7 +216,13 @@ LAYERS = {
     ),
     "DenseGraphConv": Layer(lambda lib: lib.DenseGraphConv(WIDTH, 3), first=adjacency),
     "DenseSAGEConv": Layer(lambda lib: lib.DenseSAGEConv(WIDTH, 3), first=adjacency),
+    "DotGatConv": Layer(lambda lib: lib.DotGatConv(WIDTH, 3, 2)),
+    "EGATConv": Layer(lambda lib: lib.EGATConv(WIDTH, 4, 3, 6, 2), per_edge("efeats", 4)),
+    "EdgeGATConv": Layer(
+        lambda lib: lib.EdgeGATConv(WIDTH, 4, 3, 2), per_edge("edge_feat", 4), two_sides=True
+    ),
     "EdgeWeightNorm": Layer(lambda lib: lib.EdgeWeightNorm(), positive),
+    "GATConv": Layer(lambda lib: lib.GATConv(WIDTH, 3, 2, residual=True), two_sides=True),
     "GATv2Conv": Layer(lambda lib: lib.GATv2Conv(WIDTH, 3, 2, residual=True), two_sides=True),
     "GATv2Conv shared": Layer(lambda lib: lib.GATv2Conv(WIDTH, 3, 2, share_weights=True)),
     "GCN2Conv": Layer(lambda lib: lib.GCN2Conv(WIDTH, 2), first_features),
@@ -208,6 +234,9 @@ LAYERS = {
     "GMMConv": Layer(
         lambda lib: lib.GMMConv(WIDTH, 3, 2, 4), per_edge("pseudo", 2), two_sides=True
     ),
+    "GTLayer": Layer(
+        lambda lib: without_shift(of(lib, "GTLayer")(6, 2).eval()), of_nodes, rounds=6
+    ),
     "GatedGCNConv": Layer(
         lambda lib: lib.GatedGCNConv(WIDTH, 4, 3, batch_norm=False, activation=torch.tanh),
         per_edge("edge_feat", 4),
@@ -218,6 +247,7 @@ LAYERS = {
     "GroupRevRes": Layer(
         lambda lib: lib.GroupRevRes(lib.GraphConv(WIDTH, WIDTH)), two_groups, orders=1, rounds=2
     ),
+    "HGTConv": Layer(lambda lib: lib.HGTConv(WIDTH, 3, 2, 2, 3, 0.0, True), two_typings, rounds=4),
     "LabelPropagation": Layer(
         lambda lib: lib.LabelPropagation(3, 0.5, clamp=False), orders=0, rounds=3
     ),
@@ -235,6 +265,7 @@ LAYERS = {
     "SAGEConv mean": Layer(lambda lib: lib.SAGEConv(WIDTH, 3, "mean"), two_sides=True),
     "SAGEConv pool": Layer(lambda lib: lib.SAGEConv(WIDTH, 3, "pool"), two_sides=True),
     "SGConv": Layer(lambda lib: lib.SGConv(WIDTH, 3, 2), rounds=2),
+    "SparseMHA": Layer(lambda lib: without_shift(of(lib, "SparseMHA")(6, 2)), of_nodes, rounds=3),
     "TAGConv": Layer(lambda lib: lib.TAGConv(WIDTH, 3, 2), rounds=2),
     "TWIRLSConv": Layer(lambda lib: lib.TWIRLSConv(WIDTH, 3, 6, 4, **WEIGHTED), rounds=6),
     "TWIRLSConv cached": Layer(

@@ -95,7 +95,7 @@ def test_autocast_of_a_model(dtype, device):
 
 # As in DGL, these have no parameters, or bring features and parameters to one dtype.
 ANY_DTYPE = {"APPNPConv", "AtomicConv", "EdgeWeightNorm", "GINConv", "GINConv max", "GINEConv"}
-ANY_DTYPE |= {"LabelPropagation", "TWIRLSUnfoldingAndAttention"}
+ANY_DTYPE |= {"AGNNConv", "LabelPropagation", "TWIRLSUnfoldingAndAttention"}
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS.keys() - ANY_DTYPE))

@@ -216,7 +216,7 @@ def test_swapped_arguments(name, swap):
     with pytest.raises(TypeError, match=r": expected .*did you swap") as caught:
         module(*swap(graph, feat), *others)
     # One that wraps another hands on what it takes for a graph.
-    assert str(caught.value).startswith((name.split()[0], "GraphConv"))
+    assert str(caught.value).startswith((name.split()[0], "GraphConv", "SparseMHA"))
     layer.call(module, graph, layer.inputs(graph))  # the next correct call works
 
 
@@ -230,9 +230,9 @@ WRONG = {
 }
 # As in DGL, these take any number of columns, or bring all to one dtype.
 FREE = {
-    "width": {"APPNPConv", "AtomicConv", "GatedGraphConv", "LabelPropagation"}
+    "width": {"AGNNConv", "APPNPConv", "AtomicConv", "GatedGraphConv", "LabelPropagation"}
     | {"EdgeWeightNorm", "TWIRLSUnfoldingAndAttention"},
-    "dtype": {"APPNPConv", "AtomicConv", "EdgeWeightNorm", "LabelPropagation"}
+    "dtype": {"AGNNConv", "APPNPConv", "AtomicConv", "EdgeWeightNorm", "LabelPropagation"}
     | {"TWIRLSUnfoldingAndAttention"},
     "integers": {"APPNPConv", "ChebConv", "DenseSAGEConv", "GCN2Conv", "GINEConv"}
     | {"GraphConv narrowing", "GroupRevRes", "LabelPropagation", "SGConv", "TAGConv"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dgl_flash.nn.conv.agnnconv import AGNNConv
 from dgl_flash.nn.conv.appnpconv import APPNPConv
 from dgl_flash.nn.conv.atomicconv import AtomicConv
 from dgl_flash.nn.conv.cfconv import CFConv
@@ -9,6 +10,10 @@ from dgl_flash.nn.conv.chebconv import ChebConv
 from dgl_flash.nn.conv.densechebconv import DenseChebConv
 from dgl_flash.nn.conv.densegraphconv import DenseGraphConv
 from dgl_flash.nn.conv.densesageconv import DenseSAGEConv
+from dgl_flash.nn.conv.dotgatconv import DotGatConv
+from dgl_flash.nn.conv.edgegatconv import EdgeGATConv
+from dgl_flash.nn.conv.egatconv import EGATConv
+from dgl_flash.nn.conv.gatconv import GATConv
 from dgl_flash.nn.conv.gatedgcnconv import GatedGCNConv
 from dgl_flash.nn.conv.gatedgraphconv import GatedGraphConv
 from dgl_flash.nn.conv.gatv2conv import GATv2Conv
@@ -18,6 +23,7 @@ from dgl_flash.nn.conv.gineconv import GINEConv
 from dgl_flash.nn.conv.gmmconv import GMMConv
 from dgl_flash.nn.conv.graphconv import EdgeWeightNorm, GraphConv
 from dgl_flash.nn.conv.grouprevres import GroupRevRes
+from dgl_flash.nn.conv.hgtconv import HGTConv
 from dgl_flash.nn.conv.nnconv import NNConv
 from dgl_flash.nn.conv.relgraphconv import RelGraphConv
 from dgl_flash.nn.conv.sageconv import SAGEConv
@@ -27,6 +33,7 @@ from dgl_flash.nn.conv.twirlsconv import TWIRLSConv, TWIRLSUnfoldingAndAttention
 from dgl_flash.nn.missing import attribute_of
 
 __all__ = [
+    "AGNNConv",
     "APPNPConv",
     "AtomicConv",
     "CFConv",
@@ -34,7 +41,11 @@ __all__ = [
     "DenseChebConv",
     "DenseGraphConv",
     "DenseSAGEConv",
+    "DotGatConv",
+    "EGATConv",
+    "EdgeGATConv",
     "EdgeWeightNorm",
+    "GATConv",
     "GATv2Conv",
     "GCN2Conv",
     "GINConv",
@@ -44,6 +55,7 @@ __all__ = [
     "GatedGraphConv",
     "GraphConv",
     "GroupRevRes",
+    "HGTConv",
     "NNConv",
     "RelGraphConv",
     "SAGEConv",

@@ -58,12 +58,11 @@ class GATv2Conv(nn.Module):
     Source: S. Brody, U. Alon, E. Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022,
     https://arxiv.org/abs/2105.14491.
 
-    **Fused path.** Score, softmax and weighted sum run in one CUDA kernel, in float64, float32,
-    float16 and bfloat16, for any number of heads and a head width up to 512, when no attention
-    dropout is active and the attention is not asked for; memory for edges times width is never
-    needed. Otherwise the scores are computed in plain torch, by chunks of edges, and the softmax
-    and the sum have a kernel each. On the CPU plain torch computes the same.
-    ``dgl_flash.explain`` says which one a call takes.
+    **Fused path.** Score, softmax, dropout of the attention and weighted sum run in one CUDA
+    kernel, in float64, float32, float16 and bfloat16, for any number of heads and a head width up
+    to 512; memory for edges times width is never needed, and ``get_attention`` adds one kernel
+    that writes (E, H) numbers. Wider heads, and the CPU, compute the scores by chunks of edges and
+    go on with the softmax and the sum. ``dgl_flash.explain`` says which one a call takes.
 
     Examples
     --------
