@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,14 @@ DTYPES = {
 PASSES = ("forward", "backward", "both")
 
 
+# Ops, and the shapes of their operands from N_src, N_dst, H and D.
+ATTENTION: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "dot_attention": (ops.dot_attention, lambda n, m, h, d: ((m, h, d), (n, h, d), (n, h, d))),
+    "gat": (ops.gat, lambda n, m, h, d: ((n, h, d), (n, h), (m, h))),
+    "gatv2": (ops.gatv2, lambda n, m, h, d: ((n, h, d), (m, h, d), (h, d))),
+}
+
+
 @dataclass(frozen=True)
 class Case:
     """One op at one shape.
@@ -27,18 +36,26 @@ class Case:
     Attributes
     ----------
     op : str
-        ``"gatv2"`` or ``"spmm"``.
+        ``"gatv2"``, ``"gat"``, ``"dot_attention"`` or ``"spmm"``.
     heads, head_dim : int
         Features are (N, heads, head_dim).
     reduce : str
         What ``spmm`` computes: ``"sum"``, ``"mean"``, ``"both"`` (a sum with the normalisation of a
         GCN on both sides) or ``"weighted sum"`` (with a weight an edge that takes a gradient).
+    drop : float
+        Dropout of attention.
     """
 
     op: str
     heads: int
     head_dim: int
     reduce: str = "sum"
+    drop: float = 0.0
+
+    @property
+    def rows_an_edge(self) -> int:
+        """Rows that a forward gathers: the yardstick gathers one."""
+        return 2 if self.op == "dot_attention" else 1
 
     @property
     def width(self) -> int:
@@ -48,9 +65,10 @@ class Case:
     @property
     def shape(self) -> str:
         """Shape as it stands in tables."""
-        if self.op == "gatv2":
-            return f"H={self.heads} D={self.head_dim}"
-        return f"{self.reduce} W={self.width}"
+        if self.op == "spmm":
+            return f"{self.reduce} W={self.width}"
+        dropout = f" dropout {self.drop}" if self.drop else ""
+        return f"H={self.heads} D={self.head_dim}{dropout}"
 
     def prepare(self, struct: GraphStructure, dtype: torch.dtype) -> Call:
         """Draw seeded inputs on the graph's device."""
@@ -60,16 +78,13 @@ class Case:
             drawn = torch.randn(*shape, device=struct.device, generator=generator)
             return drawn.to(dtype).requires_grad_()
 
-        size = (self.heads, self.head_dim)
-        if self.op == "gatv2":
-            feats = draw(struct.num_src, *size), draw(struct.num_dst, *size), draw(*size)
-
-            def run() -> Tensor:
-                out = ops.gatv2(struct, *feats)
-                assert isinstance(out, Tensor)  # it is a pair only with return_attention
-                return out
-
-            return Call(run, feats)
+        if self.op in ATTENTION:
+            op, shapes = ATTENTION[self.op]
+            feats = tuple(
+                draw(*shape)
+                for shape in shapes(struct.num_src, struct.num_dst, self.heads, self.head_dim)
+            )
+            return Call(lambda: op(struct, *feats, attn_drop=self.drop), feats)
         feat = draw(struct.num_src, self.width)
         if self.reduce == "weighted sum":
             weight = draw(struct.num_edges)
@@ -109,24 +124,31 @@ class Call:
         return torch.autograd.grad(self.forward(), self._inputs, self._grad)
 
 
+DROP = 0.5
 STANDARD = {
-    "gatv2": (Case("gatv2", 2, 64),),
+    "gatv2": (Case("gatv2", 2, 64), Case("gatv2", 2, 64, drop=DROP)),
+    "gat": (Case("gat", 2, 64), Case("gat", 2, 64, drop=DROP)),
+    "dot_attention": (Case("dot_attention", 4, 128), Case("dot_attention", 4, 128, drop=DROP)),
     "spmm": tuple(
         Case("spmm", 1, 256, reduce) for reduce in ("sum", "mean", "both", "weighted sum")
     ),
 }
+
+
+def _every_width(op: str) -> tuple[Case, ...]:
+    """Rows of 64 to 512 numbers in heads of 8 to 128, and those of classes and hidden units."""
+    shapes = [
+        (width // head_dim, head_dim)
+        for width in (64, 128, 256, 512)
+        for head_dim in (8, 32, 64, 128)
+        if head_dim <= width
+    ]
+    cases = (Case(op, heads, head_dim) for heads, head_dim in (*shapes, (1, 7), (1, 512)))
+    return tuple(dict.fromkeys((*STANDARD[op], *cases)))
+
+
 ALL = {
-    "gatv2": (
-        *STANDARD["gatv2"],
-        Case("gatv2", 1, 16),
-        Case("gatv2", 1, 64),
-        Case("gatv2", 4, 32),
-        Case("gatv2", 4, 64),
-        Case("gatv2", 8, 8),
-        Case("gatv2", 8, 64),
-        Case("gatv2", 1, 7),
-        Case("gatv2", 1, 512),
-    ),
+    **{op: _every_width(op) for op in ATTENTION},
     "spmm": (
         *STANDARD["spmm"],
         *(Case("spmm", 1, width) for width in (16, 40, 64, 128, 512)),

@@ -18,6 +18,16 @@ FIGURE = ROOT / "docs" / "figures" / "speed_h200.png"
 PANELS = (
     ("gatv2", "H=2 D=64", "forward", "GATv2 (2 heads × 64), forward"),
     ("gatv2", "H=2 D=64", "both", "GATv2 (2 heads × 64), forward + backward"),
+    (
+        "dot_attention",
+        "H=4 D=128",
+        "forward",
+        "dot attention (4 heads × 128), forward, over two sums",
+    ),
+    (
+        *("dot_attention", "H=4 D=128", "both"),
+        "dot attention (4 heads × 128), forward + backward, over two sums",
+    ),
     ("spmm", "sum W=256", "forward", "neighbour sum (256 wide), forward"),
     ("spmm", "sum W=256", "both", "neighbour sum (256 wide), forward + backward"),
 )
@@ -60,7 +70,7 @@ def series(
 
 
 def draw(rows: Sequence[dict[str, str]], target: Path) -> None:
-    """Draw the four panels and write the picture."""
+    """Draw the panels and write the picture."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -69,7 +79,7 @@ def draw(rows: Sequence[dict[str, str]], target: Path) -> None:
     measured = {row["graph"] for row in rows}
     graphs = [graph for graph in targets.GRAPHS if graph in measured]
     with pyplot.rc_context({"font.size": 9, "text.color": INK, "axes.labelcolor": INK}):
-        figure, grid = pyplot.subplots(2, 2, figsize=(13.5, 6.8), layout="constrained")
+        figure, grid = pyplot.subplots(3, 2, figsize=(13.5, 9.8), layout="constrained")
         for axes, (op, shape, which, title) in zip(grid.flat, PANELS, strict=True):
             _panel(axes, series(rows, op, shape, which, graphs), graphs, title)
         handles, labels = grid[0, 0].get_legend_handles_labels()

@@ -25,17 +25,18 @@ from benchmarks.timing import Timer
 from benchmarks.yardstick import yardstick_ms
 from dgl_flash.kernels.jit import KernelKey, compile_function
 from dgl_flash.kernels.layout import Layout
+from dgl_flash.ops import attention_kernels
 from dgl_flash.ops.candidates import SHORT, candidates
+from dgl_flash.ops.dot_attention import KERNELS as DOT_ATTENTION
+from dgl_flash.ops.edge_terms import NO_TERMS
+from dgl_flash.ops.gat import KERNELS as GAT
+from dgl_flash.ops.gatv2 import KERNELS as GATV2
 from dgl_flash.structure import GraphStructure
 
-# The functions of the same name hide these modules from an import statement.
-gatv2, spmm = (importlib.import_module(f"dgl_flash.ops.{name}") for name in ("gatv2", "spmm"))
+spmm = importlib.import_module("dgl_flash.ops.spmm")  # the function of that name hides it
+KINDS = {kind.name: kind for kind in (DOT_ATTENTION, GAT, GATV2)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS_PER_SLOT = (4, 8)
-ENTRIES = {
-    "gatv2": ("gatv2_forward", "gatv2_backward_dst", "gatv2_backward_src"),
-    "spmm": ("spmm",),
-}
 
 
 def passes(
@@ -55,16 +56,24 @@ def passes(
                 struct.reverse(), grad, None, none, layout=layout
             ),
         }
+    kind = KINDS[op]
     src, dst = draw(struct.num_src, heads, width), draw(struct.num_dst, heads, width)
-    attn, grad = draw(heads, width), draw(struct.num_dst, heads, width)
-    _, lse = gatv2._forward(struct, src, dst, attn, 0.2)
-    operands = struct, src, dst, attn, lse, grad, 0.2
-    by_dst_only = False, True, False
+    operands = {
+        "dot_attention": (dst, src, draw(struct.num_src, heads, width)),
+        "gat": (src, draw(struct.num_src, heads), draw(struct.num_dst, heads)),
+        "gatv2": (src, dst, draw(heads, width)),
+    }[op]
+    given = kind, struct, operands, 0.2, NO_TERMS
+    _, lse = attention_kernels.forward(*given)
+    after = lse, draw(struct.num_dst, heads, width), None
+    every = False, False, True, True, True
+    by_dst = tuple(at == 2 + kind.dst for at in range(5))
+    back = functools.partial(attention_kernels.backward, *given, *after)
     return {
-        "forward": lambda layout: gatv2._forward(struct, src, dst, attn, 0.2, layout),
-        "backward_dst": lambda layout: gatv2._backward(*operands, by_dst_only, (layout, None)),
+        "forward": lambda layout: attention_kernels.forward(*given, layout),
+        "backward_dst": lambda layout: back(by_dst, (layout, None)),
         # Includes the pass by destination with its own layout, without which it cannot run.
-        "backward": lambda layout: gatv2._backward(*operands, layouts=(None, layout)),
+        "backward": lambda layout: back(every, (None, layout)),
     }
 
 
@@ -79,28 +88,28 @@ def keys(
     op: str, heads: int, width: int, dtype: torch.dtype, index_dtype: torch.dtype
 ) -> Iterator[KernelKey]:
     """Every kernel that the sweep will need."""
-    flags = (
-        (
-            ("WEIGHT", 0),
-            ("EDGE_ROWS", False),
-            ("PERMUTED", False),
-            ("SRC_SCALE", False),
-            ("DST_SCALE", False),
-            ("MEAN", False),
-        )
-        if op == "spmm"
-        else ()
-    )
     layouts = candidates(op, heads, width, dtype.itemsize)
-    for layout, entry in itertools.product(layouts, ENTRIES[op]):
-        constants = layout.constants(heads, width) + flags
-        yield KernelKey(f"{op}.cu", entry, dtype, index_dtype, constants)
+    if op == "spmm":
+        names = ("WEIGHT", "EDGE_ROWS", "PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN")
+        entries = {("spmm.cu", "spmm"): dict.fromkeys(names, 0)}
+    else:
+        kind = KINDS[op]
+        names = ("EDGE_BIAS", "EDGE_WEIGHT", "DROPOUT", "MULTIPLY", "PERMUTED")
+        terms = dict.fromkeys(names, 0)
+        same = {"SAME_ROWS": 0} if op == "dot_attention" else {}
+        by_dst = {**terms, "GRAD_ATTENTION": 0}
+        by_src = {**by_dst, "GRAD_BIAS": 0, "GRAD_WEIGHT": 0}
+        passes = {kind.forward: terms, kind.backward_dst: by_dst, kind.backward_src: by_src}
+        entries = {(k.file, k.entry): {**names, **same} for k, names in passes.items()}
+    for layout, ((file, entry), flags) in itertools.product(layouts, entries.items()):
+        constants = layout.constants(heads, width) + tuple(flags.items())
+        yield KernelKey(file, entry, dtype, index_dtype, constants)
 
 
 def main() -> None:
     """Run the sweep and print the best layouts of each pass."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--op", choices=sorted(ENTRIES), required=True)
+    parser.add_argument("--op", choices=("spmm", *KINDS), required=True)
     parser.add_argument("--graphs", default="arxiv,road,web,products")
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--heads", type=int, default=2)
