@@ -9,16 +9,17 @@ import pytest
 import torch
 
 from benchmarks import cpu
+from benchmarks.cpu_attention import attention_cases
 from benchmarks.graphs import load
 
 import dgl  # isort: skip  # dgl_flash, which makes it importable, comes first
 
-CASES = [case for width in cpu.WIDTHS for case in cpu.cases_of(width)]
+CASES: list[cpu.AnyCase] = [case for width in cpu.WIDTHS for case in cpu.cases_of(width)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("which", cpu.PASSES)
-def test_both_libraries_compute_the_same(case: cpu.Case, which: str) -> None:
+def test_both_libraries_compute_the_same(case: cpu.AnyCase, which: str) -> None:
     graph = load("tiny", torch.device("cpu"))
     dgl_graph = dgl.graph(graph.struct.edges(), num_nodes=graph.struct.num_dst)
     theirs, ours = cpu.prepare(case, graph, dgl_graph, torch.float64)
@@ -40,6 +41,20 @@ def test_operands_have_the_rows_of_the_op() -> None:
     assert shapes("u_add_v", 8) == [(nodes, 8), (nodes, 8)]
 
 
+def test_attention_has_heads() -> None:
+    graph = load("tiny", torch.device("cpu"))
+    nodes, edges = graph.struct.num_dst, graph.struct.num_edges
+    shapes = {
+        (case.op, case.heads): [tuple(t.shape) for t in case.draw(graph, torch.float32)]
+        for case in attention_cases()
+    }
+    row = nodes, 4, 32
+    assert shapes["edge_softmax", 2] == [(edges, 2, 1)]
+    assert shapes["gatv2", 2] == [(nodes, 2, 64), (nodes, 2, 64), (2, 64)]
+    assert shapes["gat", 4] == [row, (nodes, 4), (nodes, 4)]
+    assert shapes["dot_attention", 4] == [row, row, row]
+
+
 def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "REST_SECONDS", 0)
     seen: list[str] = []
@@ -59,15 +74,20 @@ def test_one_row_for_each_case_and_pass(
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == cpu.COLUMNS
-    assert len(rows) == 7 * 2  # cases, passes
+    assert len(rows) == 15 * 2  # cases, passes
     for row in rows:
         ratio = float(row["ms"]) / float(row["dgl_ms"])
         assert float(row["ratio"]) == pytest.approx(ratio, rel=0.01)
-        assert row["met"] == ("yes" if ratio <= cpu.MUST else "no")
+        assert row["met"] == ("yes" if ratio <= float(row["must"]) else "no")
         assert float(row["median_ms"]) >= float(row["ms"])
         assert (row["commit"], row["threads"]) == ("abc123", str(threads))
         assert row["cpu"] and row["dgl"] == dgl.__version__
+    musts = {(row["op"], row["pass"]): float(row["must"]) for row in rows}
+    assert musts["copy_u_sum", "both"] == 1.2
+    assert musts["gat", "forward"] == musts["edge_softmax", "both"] == 1
+    assert (musts["gatv2", "forward"], musts["gatv2", "both"]) == (0.3333, 0.5)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "[1/7] copy_u_sum W=64  float32"
+    assert printed[0] == "[1/15] copy_u_sum W=64 float32"
+    assert printed[9] == "[10/15] gatv2 W=128 H=2 float32"
     assert printed[-1] == f"wrote {out}"
-    assert len(printed) == 7 + 1 + 14 + 1  # progress, head, rows
+    assert len(printed) == 15 + 1 + 30 + 1  # progress, head, rows

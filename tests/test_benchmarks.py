@@ -145,12 +145,14 @@ def test_run_writes_one_row_a_case_and_pass(
 ) -> None:
     out = tmp_path / "results" / "tiny.csv"
     flags = ["--graphs=tiny,tiny-grid", "--dtypes=bfloat16,float32", "--repeats=2"]
+    flags += ["--ops=gatv2,spmm"]
     run.main([*flags, f"--out={out}", f"--device={device.type}", "--commit=abc123"])
     with out.open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * (1 + 4) * 2 * 3  # graphs, cases of both ops, dtypes, passes
+    num_cases = len(cases.STANDARD["gatv2"]) + len(cases.STANDARD["spmm"])
+    assert len(rows) == 2 * num_cases * 2 * 3  # graphs, cases, dtypes, passes
     assert tuple(rows[0]) == run.COLUMNS
-    assert [row["dtype"] for row in rows[:4]] == ["float32"] * 3 + ["bfloat16"]
+    assert [row["dtype"] for row in rows[:7]] == ["float32"] * 6 + ["bfloat16"]
     for row in rows:
         assert float(row["ratio"]) == pytest.approx(
             float(row["median_ms"]) / float(row["yardstick_ms"]), rel=1e-3
@@ -257,7 +259,7 @@ def test_launch_overhead_reports_each_op(
     with out.open() as file:
         rows = list(csv.DictReader(file))
     launches = 1 if device.type == "cuda" else 0
-    assert [row["pass"] for row in rows] == ["launch"] * launches + ["forward", "both"] * 2
+    assert [row["pass"] for row in rows] == ["launch"] * launches + ["forward", "both"] * 4
     assert all(float(row["microseconds"]) > 0 for row in rows)
 
 

@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dgl_flash.cpu.chunks import row_pieces
+from dgl_flash.cpu.csr import csr_product
+
 if TYPE_CHECKING:
     from dgl_flash.structure import Adjacency
 
@@ -38,10 +41,30 @@ class Bags(NamedTuple):
     positions: Tensor | None = None
 
     def sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
-        """Sum over each bag; the weights are in the order of the adjacency."""
+        """Sum over each bag; (E,) or (E, H) weights are in the order of the adjacency."""
         if weight is not None and self.positions is not None:
             weight = weight.index_select(0, self.positions)
-        return sum_bags(self.columns, rows, self.offsets, weight)
+        if weight is None or weight.dim() == 1:
+            return sum_bags(self.columns, rows, self.offsets, weight)
+        return self._sum_by_head(rows.contiguous(), weight)
+
+    def _sum_by_head(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Each part of a row with its own weights, a piece of the edges at a time."""
+        num_heads = weight.shape[1]
+        parts = rows.view(rows.shape[0] * num_heads, -1)
+        fits = parts.shape[0] <= torch.iinfo(self.columns.dtype).max
+        dtype = self.columns.dtype if fits else torch.int64
+        out = rows.new_empty((self.offsets.numel() - 1, num_heads, parts.shape[1]))
+        for piece in row_pieces(self.offsets, rows.shape[1], rows.element_size()):
+            offsets = piece.offsets.to(dtype)
+            columns = self.columns[piece.positions].to(dtype) * num_heads
+            weights = weight[piece.positions].t().contiguous()
+            for head in range(num_heads):
+                sums = sum_bags(columns + head, parts, offsets, weights[head])
+                if piece.goes_on:
+                    sums[0] += out[piece.rows.start, head]
+                out[piece.rows, head] = sums
+        return out.flatten(1)
 
 
 class RowBags(NamedTuple):
@@ -62,7 +85,7 @@ class RowBags(NamedTuple):
     owners: Tensor | None = None
 
     def sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
-        """Sum over each row of the adjacency; the weights are in its order."""
+        """Sum over each row of the adjacency; (E,) or (E, H) weights are in its order."""
         found = self.firsts.sum(rows, weight)
         if self.others is not None and self.owners is not None:
             found.index_add_(0, self.owners, self.others.sum(rows, weight))
@@ -71,6 +94,8 @@ class RowBags(NamedTuple):
 
 def sum_bags(columns: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None) -> Tensor:
     """Sum ``rows[columns]`` over each bag."""
+    if rows.dtype != torch.float32:
+        return csr_product(columns, rows, offsets, weight)
     # Its fast kernel is for packed rows; the gradient of a plain sum is one number, expanded.
     rows = rows.contiguous()
     return F.embedding_bag(

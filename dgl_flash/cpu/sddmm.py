@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dgl_flash.cpu.chunks import edge_chunks
+from dgl_flash.cpu.chunks import edge_chunks, gather_rows
 from dgl_flash.cpu.csr import csr_matrix, quietly
 from dgl_flash.cpu.edge_map import scaled
 from dgl_flash.reference.rows import accumulation_dtype
@@ -60,17 +60,35 @@ def dot_rows(
     right = scaled(struct, feat_dst.reshape(-1, num_heads, head_dim).to(dtype), dst_scale, mean)
     right = right.contiguous()  # as in edge_map
     adj = struct.in_adj
-    # Torch refuses patterns of more entries than a dense matrix has, which repeated edges can make.
-    if on_edges or adj.num_edges > adj.num_rows * adj.num_cols:
-        src, dst = struct.edges()
+    if on_edges:
+        _, dst = struct.edges()
         for at in edge_chunks(struct.num_edges, num_heads * head_dim, out.element_size()):
-            second = left[at] if on_edges else left.index_select(0, src[at])
-            out[at] = right.index_select(0, dst[at]).mul_(second).sum(dim=-1)
-        return out.to(feat.dtype)
-    place = slice(None) if adj.eids is None else adj.eids.long()
-    for head in range(num_heads):
-        out[place, head] = _sampled_product(adj, right[:, head], left[:, head])
+            out[at] = right.index_select(0, dst[at]).mul_(left[at]).sum(dim=-1)
+    # Torch refuses patterns of more entries than a dense matrix has, which repeated edges can make.
+    elif num_heads > 1 or adj.num_edges > adj.num_rows * adj.num_cols:
+        _put(out, adj, _by_chunks(adj, right, left))
+    else:
+        _put(out, adj, _sampled_product(adj, right[:, 0], left[:, 0]).unsqueeze(1))
     return out.to(feat.dtype)
+
+
+def _put(out: Tensor, adj: Adjacency, products: Tensor) -> None:
+    """Bring rows from the order of the positions into that of the edge ids."""
+    out[slice(None) if adj.eids is None else adj.eids.long()] = products
+
+
+def _by_chunks(adj: Adjacency, rows: Tensor, columns: Tensor) -> Tensor:
+    """Products of a chunk of the edges at a time: (E, H) in the order of the positions."""
+    num_heads, head_dim = rows.shape[1:]
+    out = rows.new_empty((adj.num_edges, num_heads))
+    rows, columns = rows.flatten(1), columns.reshape(-1, num_heads * head_dim).contiguous()
+    row_of = adj.rows()
+    # Two operands lie in the cache.
+    for at in edge_chunks(adj.num_edges, 2 * num_heads * head_dim, out.element_size()):
+        terms = gather_rows(columns, adj.indices[at])
+        terms *= rows.index_select(0, row_of[at])
+        torch.sum(terms.view(-1, num_heads, head_dim), dim=-1, out=out[at])
+    return out
 
 
 def _sampled_product(adj: Adjacency, rows: Tensor, columns: Tensor) -> Tensor:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from dgl_flash.cpu.bags import bags, sum_bags
 from dgl_flash.cpu.chunks import gather_rows, row_pieces
-from dgl_flash.cpu.csr import csr_matrix, quietly
+from dgl_flash.cpu.csr import csr_product
 from dgl_flash.reference.rows import accumulation_dtype
 
 if TYPE_CHECKING:
     from dgl_flash.structure import Adjacency, GraphStructure
 
-WIDE = 32  # numbers in a row
+WIDE_HEAD = 32  # numbers; the parts of narrower heads are summed faster after they are copied
 
 
 def sum_rows(
@@ -85,6 +85,8 @@ def _by_heads(adj: Adjacency, rows: Tensor, weight: Tensor | None, on_edges: boo
     if weight.shape[1] == 1:
         return _sums(adj, on_edges, rows, weight[:, 0].contiguous())
     by_head = rows.reshape(rows.shape[0], weight.shape[1], -1)
+    if by_head.shape[2] >= WIDE_HEAD:
+        return bags(adj, on_edges).sum(rows, weight)
     sums = [
         _sums(adj, on_edges, by_head[:, head].contiguous(), weight[:, head].contiguous())
         for head in range(weight.shape[1])
@@ -99,15 +101,7 @@ def _sums(adj: Adjacency, on_edges: bool, rows: Tensor, weight: Tensor | None) -
     columns = adj.eids if on_edges else adj.indices
     if columns is None:
         columns = torch.arange(adj.num_edges, dtype=adj.index_dtype)
-    return _csr_product(columns, rows, adj.indptr, weight)
-
-
-def _csr_product(columns: Tensor, rows: Tensor, indptr: Tensor, weight: Tensor | None) -> Tensor:
-    values = rows.new_ones(columns.numel()) if weight is None else weight
-    with quietly():
-        matrix = csr_matrix(indptr, columns, values, rows.shape[0])
-        # Torch's own kernel; that of the library behind ``@`` is the faster one in narrow rows.
-        return torch.sparse.mm(matrix, rows, "sum") if rows.shape[1] >= WIDE else matrix @ rows
+    return csr_product(columns, rows, adj.indptr, weight)
 
 
 def _by_elements(adj: Adjacency, rows: Tensor, weight: Tensor, on_edges: bool) -> Tensor:
@@ -122,8 +116,7 @@ def _by_elements(adj: Adjacency, rows: Tensor, weight: Tensor, on_edges: bool) -
         else:
             terms = gather_rows(rows, columns[at]).mul_(factors)
         order = torch.arange(terms.shape[0], dtype=piece.offsets.dtype)
-        add_up = sum_bags if terms.dtype == torch.float32 else _csr_product
-        sums = add_up(order, terms, piece.offsets, None)
+        sums = sum_bags(order, terms, piece.offsets, None)
         if piece.goes_on:
             sums[0] += out[piece.rows.start]
         out[piece.rows] = sums

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from dgl_flash import reference
+from dgl_flash import cpu, reference
 from dgl_flash.errors import dgl_error
 from dgl_flash.kernels.jit import accumulator
 from dgl_flash.kernels.memory import Scratch, empty
 from dgl_flash.ops import check
 from dgl_flash.ops.choose import edge_softmax_layout
 from dgl_flash.ops.dispatch import use_kernel
+from dgl_flash.ops.gradients import EAGER, NO_SCALING
 from dgl_flash.ops.rows import RowKernel, packed
 from dgl_flash.structure import GraphStructure, structure
 from dgl_flash.structure.traced import is_tracing
@@ -100,6 +101,39 @@ class EdgeSoftmaxFunction(Function):
         )
 
 
+class CpuEdgeSoftmaxFunction(Function):
+    """Saves its result only; the gradient is made of ops, which can be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, struct: GraphStructure, score: Tensor) -> Tensor:
+        """Normalise (E, H) scores."""
+        out = cpu.edge_softmax(struct, score)
+        ctx.struct = struct
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
+        """Subtract each row's weighted mean of the gradient."""
+        (out,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            weighted = out * grad_out
+            inner = EAGER.sum(ctx.struct, weighted, None, NO_SCALING, True)
+            grad = weighted - out * EAGER.map(ctx.struct, "copy", inner, None, NO_SCALING)
+        else:
+            grad = cpu.edge_softmax_backward(ctx.struct, out, grad_out)
+        return (
+            None,  # struct
+            grad,  # score
+        )
+
+
+def _on_cpu(struct: GraphStructure, logits: Tensor) -> Tensor:
+    dtype = accumulator(logits.dtype)
+    score = logits.reshape(struct.num_edges, math.prod(logits.shape[1:])).to(dtype)
+    return CpuEdgeSoftmaxFunction.apply(struct, score).reshape(logits.shape).to(logits.dtype)
+
+
 def _softmax(struct: GraphStructure, logits: Tensor) -> Tensor:
     if is_tracing():
         from dgl_flash.ops import traced
@@ -107,7 +141,8 @@ def _softmax(struct: GraphStructure, logits: Tensor) -> Tensor:
         score = logits.reshape(struct.num_edges, math.prod(logits.shape[1:]))
         return traced.edge_softmax(struct, score).reshape(logits.shape)
     if not use_kernel("edge_softmax", logits.device, kernels=("edge_softmax_forward",)):
-        return reference.edge_softmax(struct, logits)
+        softmax = _on_cpu if logits.device.type == "cpu" else reference.edge_softmax
+        return softmax(struct, logits)
     if logits.numel() == 0:
         return logits.clone()
     score = logits.reshape(struct.num_edges, math.prod(logits.shape[1:]))
@@ -176,8 +211,8 @@ def edge_softmax(graph: Any, logits: Any, eids: Any = ALL, norm_by: str = "dst")
     -----
     **Fused path.** On CUDA one kernel computes the row statistics and writes the result, one more
     does the backward (rows longer than a few hundred edges are cut, merged and written by two more
-    launches); no atomics, bit-equal from run to run. The CPU and second-order gradients take the
-    reference path.
+    launches); no atomics, bit-equal from run to run. Second-order gradients take the reference
+    path. On the CPU plain torch (``dgl_flash.cpu``) computes the same.
     """
     if norm_by not in ("dst", "src"):
         raise dgl_error(f'edge_softmax: expected `norm_by` to be "dst" or "src", got {norm_by!r}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dgl_flash.cpu import bags
+from dgl_flash.cpu import bags, chunks
 from dgl_flash.structure import structure
 from tests.graphs import zoo
 from tests.ops.common import skewed_graph
@@ -43,3 +43,24 @@ def test_a_long_row_keeps_its_digits():
     exact = adj.degrees().double() * ones[0].double()
     found = bags.bags(adj, on_edges=False).sum(ones, None).flatten().double()
     assert ((found - exact).abs() <= 1e-5 * exact).all()  # 1e-4 without pieces
+
+
+@pytest.mark.parametrize("cut", [(3, 2), (512, 128)], ids=str)
+@pytest.mark.parametrize("chunk", [1, 1000, 1 << 23])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["skewed", "isolated_rows", "permuted_edges", "empty"])
+def test_weights_of_heads_whatever_the_pieces(name, dtype, chunk, cut, monkeypatch):
+    monkeypatch.setattr(bags, "LONG_ROW", cut[0])
+    monkeypatch.setattr(bags, "PIECE", cut[1])
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk)
+    struct = structure(skewed_graph() if name == "skewed" else zoo()[name](torch.int64))
+    adj = struct.in_adj
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(struct.num_src, 6, generator=generator).to(dtype)
+    weight = torch.rand(struct.num_edges, 2, generator=generator).to(dtype)
+    found = bags.bags(adj, on_edges=False).sum(rows, weight)
+    terms = rows[adj.indices.long()].double() * weight.double().repeat_interleave(3, dim=1)
+    expected = torch.zeros(adj.num_rows, 6, dtype=torch.float64)
+    expected.index_add_(0, adj.rows().long(), terms)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)

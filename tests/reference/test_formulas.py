@@ -71,42 +71,80 @@ def test_edge_softmax(name):
             assert out[e, h].item() == pytest.approx(math.exp(logits[e, h]) / total)
 
 
+def attended(edges, num_dst, values, score):
+    """Attention and output, destination by destination, from scores of (edge, source, v, head)."""
+    num_heads, head_dim = values.shape[1:]
+    attention = torch.zeros(len(edges), num_heads, 1, dtype=torch.float64)
+    out = torch.zeros(num_dst, num_heads, head_dim, dtype=torch.float64)
+    for v in range(num_dst):
+        arriving = [(e, u) for e, (u, end) in enumerate(edges) if end == v]
+        for h in range(num_heads) if arriving else ():
+            weights = torch.softmax(torch.stack([score(e, u, v, h) for e, u in arriving]), 0)
+            for (e, u), weight in zip(arriving, weights, strict=True):
+                attention[e, h, 0] = weight
+                out[v, h] += weight * values[u, h]
+    return out, attention
+
+
+def bend(value, slope):
+    return torch.where(value > 0, value, slope * value)
+
+
 @every_graph
 def test_gatv2(name):
     struct, edges = build(name)
     feat_src, feat_dst = draw(struct.num_src, 2, 3), draw(struct.num_dst, 2, 3, seed=1)
-    attn = draw(2, 3, seed=2)
-    out, attention = reference.gatv2(
-        struct, feat_src, feat_dst, attn, negative_slope=0.3, return_attention=True
+    attn, bias = draw(2, 3, seed=2), draw(struct.num_edges, 2, seed=3)
+
+    def score(e, u, v, h):
+        return attn[h] @ bend(feat_src[u, h] + feat_dst[v, h], 0.3) + bias[e, h]
+
+    found = reference.gatv2(
+        *(struct, feat_src, feat_dst, attn, 0.3), edge_bias=bias, return_attention=True
     )
-    assert attention.shape == (struct.num_edges, 2, 1)
-    expected = torch.zeros(struct.num_dst, 2, 3, dtype=torch.float64)
-    for v in range(struct.num_dst):
-        arriving = [(e, u) for e, (u, end) in enumerate(edges) if end == v]
-        for h in range(2):
-            scores = []
-            for _, u in arriving:
-                hidden = feat_src[u, h] + feat_dst[v, h]
-                scores.append(attn[h] @ torch.where(hidden > 0, hidden, 0.3 * hidden))
-            if not scores:
-                continue
-            weights = torch.softmax(torch.stack(scores), 0)
-            for (e, u), weight in zip(arriving, weights, strict=True):
-                torch.testing.assert_close(attention[e, h, 0], weight)
-                expected[v, h] += weight * feat_src[u, h]
-    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(found, attended(edges, struct.num_dst, feat_src, score))
 
 
-def test_attention_dropout_drops_and_rescales():
+@every_graph
+def test_gat(name):
+    struct, edges = build(name)
+    feat = draw(struct.num_src, 2, 3)
+    el, er = draw(struct.num_src, 2, seed=1), draw(struct.num_dst, 2, seed=2)
+    bias = draw(struct.num_edges, seed=3)
+
+    def score(e, u, v, h):
+        return bend(el[u, h] + er[v, h] + bias[e], 0.3)
+
+    found = reference.gat(struct, feat, el, er, 0.3, edge_bias=bias, return_attention=True)
+    torch.testing.assert_close(found, attended(edges, struct.num_dst, feat, score))
+
+
+@every_graph
+def test_dot_attention(name):
+    struct, edges = build(name)
+    q, k = draw(struct.num_dst, 2, 4), draw(struct.num_src, 2, 4, seed=1)
+    v, bias = draw(struct.num_src, 2, 3, seed=2), draw(struct.num_edges, 1, seed=3)
+    for op, combine in (("add", torch.add), ("mul", torch.mul)):
+
+        def score(e, source, end, h, combine=combine):
+            return combine(q[end, h] @ k[source, h] / 2, bias[e, 0])
+
+        found = reference.dot_attention(
+            struct, q, k, v, edge_bias=bias, bias_op=op, return_attention=True
+        )
+        torch.testing.assert_close(found, attended(edges, struct.num_dst, v, score))
+
+
+def test_masks_and_weights_are_factors_of_the_attention():
     struct, _ = build("regular")
     feat, attn = draw(10, 2, 3), draw(2, 3, seed=2)
-    torch.manual_seed(0)
-    out, dropped = reference.gatv2(struct, feat, feat, attn, attn_drop=0.5, return_attention=True)
-    _, whole = reference.gatv2(struct, feat, feat, attn, return_attention=True)
-    kept = dropped != 0
-    assert 0 < kept.sum() < kept.numel()
-    torch.testing.assert_close(dropped[kept], 2 * whole[kept])
-    torch.testing.assert_close(out, reference.spmm(struct, feat, dropped))
+    keep = 2.0 * (draw(struct.num_edges, 2, seed=4) > 0)
+    weight = draw(struct.num_edges, seed=5)
+    given = struct, feat, feat, attn
+    out, found = reference.gatv2(*given, keep=keep, edge_weight=weight, return_attention=True)
+    _, whole = reference.gatv2(*given, return_attention=True)
+    torch.testing.assert_close(found, whole * (keep * weight[:, None]).unsqueeze(-1))
+    torch.testing.assert_close(out, reference.spmm(struct, feat, found))
 
 
 def test_scores_beyond_the_range_of_exp():

@@ -41,6 +41,9 @@ def leaves(struct, dtype=torch.float64):
         "feat_dst": draw(struct.num_dst, 2, 3),
         "attn": draw(2, 3),
         "edge_weight": draw(struct.num_edges, 2),
+        "el": draw(struct.num_src, 2),
+        "er": draw(struct.num_dst, 2),
+        "values": draw(struct.num_src, 2, 5),
     }
 
 
@@ -51,6 +54,8 @@ OPS = {
     "u_dot_v": (reference.u_dot_v, ("feat_src", "feat_dst")),
     "edge_softmax": (reference.edge_softmax, ("edge_weight",)),
     "gatv2": (reference.gatv2, ("feat_src", "feat_dst", "attn")),
+    "gat": (reference.gat, ("feat_src", "el", "er")),
+    "dot_attention": (reference.dot_attention, ("feat_dst", "feat_src", "values")),
 }
 every_op = pytest.mark.parametrize("op", sorted(OPS))
 
