@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.cases import DTYPES
+from benchmarks.cpu_attention import AttentionCase, attention_cases
 from benchmarks.environment import describe
 from benchmarks.graphs import BenchGraph, load
 from benchmarks.paths import RESULTS
 
 COLUMNS = (
-    *("op", "graph", "generator", "nodes", "edges", "weights", "width", "dtype", "pass"),
+    *("op", "graph", "generator", "nodes", "edges", "weights", "width", "heads", "dtype", "pass"),
     *("ms", "dgl_ms", "ratio", "must", "met", "median_ms", "dgl_median_ms", "median_ratio"),
     *("cpu", "threads", "torch", "dgl", "commit", "date"),
 )
@@ -63,6 +65,11 @@ class Case:
     op: str
     width: int
     weights: str = ""
+    heads = 1
+
+    def must(self, which: str) -> float:
+        """Largest part of DGL's time that a pass may take."""
+        return MUST
 
     def draw(self, graph: BenchGraph, dtype: torch.dtype) -> list[Tensor]:
         """Operands, the same at every call."""
@@ -76,10 +83,21 @@ class Case:
 
         return [rows_of(end) for end in re.findall(r"(?<![a-z])[uve](?![a-z])", self.op)]
 
+    def of_dgl(self, dgl_graph: Any) -> Callable[..., Tensor]:
+        """DGL's op, of the operands."""
+        return partial(getattr(dgl.ops, self.op), dgl_graph)
 
-def cases_of(width: int) -> list[Case]:
-    """What is measured at a width; the tensors of edges are kept to the narrower one."""
-    found = [
+    def ours(self, graph: BenchGraph) -> Callable[..., Tensor]:
+        """Our op, of the operands."""
+        return partial(getattr(dgl_flash.ops, self.op), graph.struct)
+
+
+AnyCase = Case | AttentionCase
+
+
+def cases_of(width: int) -> list[AnyCase]:
+    """What is measured at a width; tensors of edges and attention with the narrower one only."""
+    found: list[AnyCase] = [
         Case("copy_u_sum", width),
         Case("copy_u_mean", width),
         Case("u_mul_e_sum", width, "edge"),
@@ -90,29 +108,28 @@ def cases_of(width: int) -> list[Case]:
             Case("u_mul_e_sum", width, "element"),
             Case("copy_e_sum", width, "element"),
             Case("u_add_v", width),
+            *attention_cases(),
         ]
     return found
 
 
-def prepare(case: Case, graph: BenchGraph, dgl_graph: Any, dtype: torch.dtype) -> list[Row]:
+def prepare(case: AnyCase, graph: BenchGraph, dgl_graph: Any, dtype: torch.dtype) -> list[Row]:
     """DGL's passes and ours, as calls without arguments, on the same operands."""
     operands = case.draw(graph, dtype)
 
-    def passes(library: Any, on: Any) -> Row:
-        op = getattr(library, case.op)
-
+    def passes(op: Callable[..., Tensor]) -> Row:
         def forward() -> Tensor:
             with torch.no_grad():
-                return op(on, *operands)
+                return op(*operands)
 
         noise = torch.randn(forward().shape, generator=torch.Generator().manual_seed(1)).to(dtype)
 
         def both() -> tuple[Tensor, ...]:
-            return torch.autograd.grad(op(on, *operands), operands, noise)
+            return torch.autograd.grad(op(*operands), operands, noise)
 
         return {"forward": forward, "both": both}
 
-    return [passes(dgl.ops, dgl_graph), passes(dgl_flash.ops, graph.struct)]
+    return [passes(case.of_dgl(dgl_graph)), passes(case.ours(graph))]
 
 
 def alternate(calls: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
@@ -130,7 +147,7 @@ def alternate(calls: Sequence[Callable[[], object]], rounds: int) -> list[list[f
 
 
 def measure(
-    case: Case, graph: BenchGraph, dgl_graph: Any, dtype: str, passes: Sequence[str], rounds: int
+    case: AnyCase, graph: BenchGraph, dgl_graph: Any, dtype: str, passes: Sequence[str], rounds: int
 ) -> Iterator[Row]:
     """Yield a row for each pass."""
     theirs, ours = prepare(case, graph, dgl_graph, DTYPES[dtype])
@@ -146,17 +163,24 @@ def measure(
             "edges": graph.struct.num_edges,
             "weights": case.weights,
             "width": case.width,
+            "heads": case.heads,
             "dtype": dtype,
             "pass": which,
             "ms": best,
             "dgl_ms": dgl_best,
             "ratio": best / dgl_best,
-            "must": MUST,
-            "met": "yes" if best / dgl_best <= MUST else "no",
+            "must": case.must(which),
+            "met": "yes" if best / dgl_best <= case.must(which) else "no",
             "median_ms": median,
             "dgl_median_ms": dgl_median,
             "median_ratio": median / dgl_median,
         }
+
+
+def label(op: str, width: int, heads: int, weights: str) -> str:
+    """Name a case on a line."""
+    parts = [op, f"W={width}", f"H={heads}" if heads > 1 else "", weights]
+    return " ".join(part for part in parts if part)
 
 
 def table(rows: Iterable[Row]) -> str:
@@ -164,7 +188,7 @@ def table(rows: Iterable[Row]) -> str:
     head = f"{'op':28}{'dtype':9}{'pass':8}{'best ms':>9}{'DGL':>9}{'ratio':>7}"
     lines = [f"{head} {'median ms':>10}{'DGL':>9}{'ratio':>7}"]
     for row in rows:
-        name = f"{row['op']} W={row['width']} {row['weights']}"
+        name = label(row["op"], row["width"], row["heads"], row["weights"])
         mark = "!" if row["met"] == "no" else " "
         lines.append(
             f"{name:28}{row['dtype']:9}{row['pass']:8}"
@@ -208,7 +232,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for number, (case, dtype) in enumerate(
             ((case, dtype) for case in chosen for dtype in options.dtypes), 1
         ):
-            print(f"[{number}/{total}] {case.op} W={case.width} {case.weights} {dtype}", flush=True)
+            name = label(case.op, case.width, case.heads, case.weights)
+            print(f"[{number}/{total}] {name} {dtype}", flush=True)
             for row in measure(case, graph, dgl_graph, dtype, options.passes, options.rounds):
                 rows.append(row)
                 full = row | environment

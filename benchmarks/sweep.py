@@ -90,8 +90,8 @@ def keys(
     """Every kernel that the sweep will need."""
     layouts = candidates(op, heads, width, dtype.itemsize)
     if op == "spmm":
-        names = ("WEIGHT", "EDGE_ROWS", "PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN")
-        entries = {("spmm.cu", "spmm"): dict.fromkeys(names, 0)}
+        of_sum = ("WEIGHT", "EDGE_ROWS", "PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN")
+        entries = {("spmm.cu", "spmm"): dict.fromkeys(of_sum, 0)}
     else:
         kind = KINDS[op]
         names = ("EDGE_BIAS", "EDGE_WEIGHT", "DROPOUT", "MULTIPLY", "PERMUTED")

@@ -81,10 +81,9 @@ class _Scores(Function):
         differentiate = _differentiably if torch.is_grad_enabled() else _backward
         feat_src, feat_dst, attn = ctx.saved_tensors
         wanted = ctx.needs_input_grad[1:4]
-        with torch.autocast("cpu", enabled=False):
-            grads = differentiate(
-                ctx.struct, feat_src, feat_dst, attn, ctx.negative_slope, grad_out, wanted
-            )
+        grads = differentiate(
+            ctx.struct, feat_src, feat_dst, attn, ctx.negative_slope, grad_out, wanted
+        )
         return (
             None,  # struct
             *grads,  # feat_src, feat_dst, attn
