@@ -243,7 +243,7 @@ def test_out_of_memory_loses_one_case_only(
     assert "out of memory: gatv2 H=2 D=8 float32 on tiny" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("flags", [["--ops=gat"], ["--dtypes=int8"], ["--passes=sideways"]])
+@pytest.mark.parametrize("flags", [["--ops=gatv3"], ["--dtypes=int8"], ["--passes=sideways"]])
 def test_run_refuses_unknown_names(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run.main(flags)

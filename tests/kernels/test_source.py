@@ -51,9 +51,11 @@ def test_one_entry_is_kept_and_no_line_moves(name):
 
 def test_signatures_name_the_type_of_every_scalar():
     key = KernelKey("gatv2.cu", "gatv2_forward", torch.float64, torch.int64, ())
-    kinds = tuple(key.parameters().values())
-    assert kinds[:4] == ("pointer", "pointer", "pointer", "double")
-    assert kinds[8:12] == ("int64_t",) * 4
+    kinds = key.parameters()
+    assert tuple(kinds.values())[:4] == ("pointer", "pointer", "pointer", "double")
+    sizes = ("drop_below", "num_rows", "num_chunks", "chunk_size", "rows_per_slot")
+    assert [kinds[name] for name in sizes] == ["int64_t"] * 5
+    assert (kinds["keep_scale"], kinds["indptr"]) == ("double", "pointer")
     single = KernelKey("gatv2.cu", "gatv2_forward", torch.bfloat16, torch.int32, ())
     assert single.parameters()["negative_slope"] == "float"
 

@@ -51,13 +51,17 @@ def step(run, model, graph, feat, edge_weight=None):
     return [out.detach(), *(p.grad.clone() for p in model.parameters()), *weights]
 
 
-def equal(results, expected, tolerance=0.0):
-    """Bit for bit, unless the compiler computes in another order of its own."""
+def equal(results, expected, tolerance=None):
+    """Bit for bit on CUDA, unless the compiler computes in another order of its own.
+
+    On the CPU a compiled graph holds the reference of the softmax, which rounds otherwise.
+    """
     for found, wanted in zip(results, expected, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+        allowed = tolerance or (1e-5 if wanted.device.type == "cpu" else 0.0)
+        torch.testing.assert_close(found, wanted, rtol=allowed, atol=allowed)
 
 
-def check(compiled, model, graph, feat, tolerance=0.0):
+def check(compiled, model, graph, feat, tolerance=None):
     equal(step(compiled, model, graph, feat), step(model, model, graph, feat), tolerance)
 
 
