@@ -118,8 +118,15 @@ def check_twins(
     device: torch.device,
     *,
     ulps: Mapping[str, float] | None = None,
+    nothing: float = 0.0,
     **inputs: Any,
 ) -> None:
     """Judge an op on ``graph`` against its reference on the same device."""
     struct = on(device, graph)
-    check_op(lambda **kw: op(graph, **kw), lambda **kw: twin(struct, **kw), inputs, ulps=ulps)
+    check_op(
+        lambda **kw: op(graph, **kw),
+        lambda **kw: twin(struct, **kw),
+        inputs,
+        ulps=ulps,
+        nothing=nothing,
+    )

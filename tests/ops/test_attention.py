@@ -40,8 +40,13 @@ def twins(kind, graph, device, given, **options):
         graph,
         device,
         ulps=EDGES.get(next(iter(given.values())).dtype),
+        nothing=NOTHING,
         **given,
     )
+
+
+# Where all edges of every row have scores of one slope, the gradients of GAT's numbers are zero.
+NOTHING = 1e-13
 
 
 # The gradient to one number of an edge, or of a node with few edges, is little more than one dot
@@ -81,7 +86,6 @@ def test_every_shape(kind, num_heads, head_dim, dtype, device):
     twins(kind, graph, device, KINDS[kind].inputs(graph, num_heads, head_dim, dtype, device))
 
 
-@only_cuda
 @every_layout
 @every_dtype
 @every_tail
