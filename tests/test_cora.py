@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import mean
 
@@ -65,6 +65,7 @@ class Recipe:
 
 
 GATV2 = Recipe(GATv2, (8, 7, 8), 0.6, 0.6, lr=0.01, max_epochs=80, patience=20)
+GATV2_WITHOUT_ATTENTION_DROPOUT = replace(GATV2, attn_drop=0.0)
 GAT_ = Recipe(GAT, (8, 7, 8), 0.6, 0.6, lr=0.01, max_epochs=200, patience=100)
 GCN_ = Recipe(GCN, (16, 7), 0.5, 0.0, lr=0.02, max_epochs=100, patience=40)
 
@@ -138,6 +139,7 @@ def test_gcn(device: torch.device) -> None:
 def test_gatv2_on_the_fused_path() -> None:
     with dispatch.record() as choices:
         train("dgl_flash.nn", GATV2, torch.device("cuda"), seed=0)
+        check(GATV2_WITHOUT_ATTENTION_DROPOUT, torch.device("cuda"))
     assert {choice.path for choice in choices} == {"fused"}
 
 
