@@ -78,7 +78,11 @@ def test_every_layer_on_two_sets_of_nodes(name, builder, device):
     exact = layer.run(mine, graph, inputs, "cpu", torch.float64)
     assert found.keys() == usual.keys()
     for key, value in found.items():
-        judged = value.cpu(), usual[key], exact[key]
+        oracle = exact[key]
+        if oracle.numel() > 0 and oracle.abs().max() < 1e-13:
+            # What float64 leaves of a zero, such as the gradient of a bias that shifts all scores.
+            oracle = torch.zeros_like(oracle)
+        judged = value.cpu(), usual[key], oracle
         assert_accurate(*(part.reshape(1, -1) for part in judged), what=key, ulps=64)
 
 
