@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_flash import reference
+from dgl_flash import cpu
 from dgl_flash.kernels.jit import accumulator
 from dgl_flash.ops.dispatch import use_kernel
 from dgl_flash.ops.edge_softmax import _backward as softmax_backward
 from dgl_flash.ops.edge_softmax import _forward as softmax_forward
 from dgl_flash.ops.rows import packed
 from dgl_flash.ops.tracing import NO_EDGE_GRADIENTS, declare, save, saved, split
-from dgl_flash.reference.rows import gather_rows, sum_to_rows
 from dgl_flash.structure import GraphStructure
 from dgl_flash.structure.traced import edge_tensors, find
 
@@ -32,7 +31,11 @@ def _edge_softmax(*arguments: Any) -> tuple[Tensor, Tensor]:
         return score.clone(), row_state
     if use_kernel("edge_softmax", score.device, kernels=("edge_softmax_forward",)):
         return softmax_forward(struct, packed(score))
-    return reference.edge_softmax(struct, score), row_state
+    return _softmax_on_cpu(struct, score).to(score.dtype), row_state
+
+
+def _softmax_on_cpu(struct: GraphStructure, score: Tensor) -> Tensor:
+    return cpu.edge_softmax(struct, score.to(accumulator(score.dtype)))
 
 
 @_edge_softmax.register_fake
@@ -50,12 +53,8 @@ def _softmax_gradient(*arguments: Any) -> Tensor:
         return score.clone()
     if use_kernel("edge_softmax", score.device, kernels=("edge_softmax_backward",)):
         return softmax_backward(struct, packed(score), row_state, packed(grad_out))
-    dtype = accumulator(score.dtype)
-    out = reference.edge_softmax(struct, score.to(dtype))
-    weighted = out * grad_out.to(dtype)
-    _, dst = struct.edges()
-    inner = gather_rows(sum_to_rows(weighted, dst, struct.num_dst), dst)
-    return (weighted - out * inner).to(score.dtype)
+    out = _softmax_on_cpu(struct, score)
+    return cpu.edge_softmax_backward(struct, out, grad_out.to(out.dtype)).to(score.dtype)
 
 
 @_softmax_gradient.register_fake

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 
 import dgl
 import pytest
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 
 import dgl_flash.nn as dglnn
-from dgl_flash import reference
 from dgl_flash.ops import dispatch
 from dgl_flash.structure import graph as make_graph
 from tests.graphs import regular
@@ -64,16 +62,6 @@ def check(compiled, model, graph, feat, tolerance=0.0):
 
 
 @pytest.fixture(autouse=True)
-def one_softmax(monkeypatch):
-    """On the CPU a compiled graph holds the reference of the softmax: let eager models take it too.
-
-    What that rounds otherwise than the fast one is tested by itself.
-    """
-    softmax = importlib.import_module("dgl_flash.ops.edge_softmax")
-    monkeypatch.setattr(softmax, "_on_cpu", reference.edge_softmax)
-
-
-@pytest.fixture(autouse=True)
 def fresh_compiler():
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -86,14 +74,6 @@ def test_one_graph_without_a_break_equals_the_eager_model(device, backend, kind)
     model, feat = Model().to(device), torch.randn(300, 16, device=device)
     model(graph, feat)  # reads the structure
     check(torch.compile(model, backend=backend, fullgraph=True), model, graph, feat)
-
-
-def test_the_fast_softmax_of_the_cpu_differs_by_rounding(monkeypatch):
-    monkeypatch.undo()
-    graph = make_graph(ends())
-    model, feat = Model(), torch.randn(300, 16)
-    compiled = torch.compile(model, backend="aot_eager")
-    check(compiled, model, graph, feat, tolerance=1e-5)
 
 
 # A question to the values of a tensor, the grouping of edges by type, and torch's LSTM.
