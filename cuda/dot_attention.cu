@@ -44,8 +44,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         SoftmaxState state = no_edges();
-        acc_t query[K][V];
-        load_row(queries, unit.row, me, unit.begin < unit.end, query);
+        const KeptRow query = keep_row(queries, unit.row, me, unit.begin < unit.end);
         const auto load = [&](auto kind, const index_t(&cols)[U], index_t position) {
             return load_sources<decltype(kind)::value>(
                 keys, values, cols, terms, me, unit, position);
@@ -54,9 +53,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
             unit, me, fetch, load,
             [&](auto kind, const Sources& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                acc_t attention[U] = {};
-                add_products<full>(query, sources.keys, live, attention);
-                spread_over_head(attention);
+                acc_t attention[U];
+                share_dots<full>(query, sources.keys, live, attention);
+                spread_shares(attention);
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
                     attention[j] = score_above(NOTHING, attention[j], scale2, sources.terms, j);
@@ -103,16 +102,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         const bool any = unit.begin < unit.end;
-        acc_t query[K][V];
-        load_row(queries, unit.row, me, any, query);
+        const KeptRow query = keep_row(queries, unit.row, me, any);
         const acc_t row_lse = any && owns_head(me) ? lse[head_offset(unit.row, me)] : NOTHING;
         for_each_group(
             unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
                 const KeptTerms kept = load_terms<full>(terms, me, unit, position);
-                acc_t dots[U] = {};
-                add_products<full>(query, gather<full>(keys, cols, me, unit, position), live, dots);
-                spread_over_head(dots);
+                acc_t dots[U];
+                share_dots<full>(query, gather<full>(keys, cols, me, unit, position), live, dots);
+                spread_shares(dots);
                 for_each_kept<full>(terms, me, unit, position, [&](int64_t at, int j) {
                     const acc_t p = fast_exp2(score_above(row_lse, dots[j], scale2, kept, j));
                     from_acc(p * factor_of(kept, j), attention[at]);

@@ -48,10 +48,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         const bool any = unit.begin < unit.end;
-        acc_t query[K][V];
-        acc_t grad[K][V];
-        load_row(queries, unit.row, me, any, query);
-        load_row(grad_out, unit.row, me, any, grad);
+        const KeptRow query = keep_row(queries, unit.row, me, any);
+        const KeptRow grad = keep_row(grad_out, unit.row, me, any);
         const acc_t row_lse = any && owns_head(me) ? lse[head_offset(unit.row, me)] : NOTHING;
 
         CenteredSums<K, V> sums = no_sums<K, V>();  // the g of an edge is its key
@@ -63,12 +61,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
             unit, me, fetch, load,
             [&](auto kind, const Sources& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                acc_t p[U] = {};
-                acc_t inner[U] = {};
-                add_products<full>(query, sources.keys, live, p);
-                add_products<full>(grad, sources.summed(), live, inner);
-                spread_over_head(p);
-                spread_over_head(inner);
+                acc_t p[U];
+                acc_t inner[U];
+                share_dots<full>(query, sources.keys, live, p);
+                share_dots<full>(grad, sources.summed(), live, inner);
+                spread_shares(p);
+                spread_shares(inner);
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
                     if constexpr (GRAD_ATTENTION) {
@@ -179,10 +177,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         const bool any = unit.begin < unit.end;
-        acc_t key[K][V];
-        acc_t value[K][V];
-        load_row(keys, unit.row, me, any, key);
-        load_row(values, unit.row, me, any, value);
+        const KeptRow key = keep_row(keys, unit.row, me, any);
+        const KeptRow value = keep_row(values, unit.row, me, any);
 
         acc_t key_sum[K][V];    // sum of ds b * queries
         acc_t value_sum[K][V];  // sum of a * grad_out
@@ -200,12 +196,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
         for_each_gathered(
             unit, me, fetch, load, [&](auto kind, const Ends& ends, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                acc_t dot[U] = {};
-                acc_t inner[U] = {};
-                add_products<full>(key, ends.queries, live, dot);
-                add_products<full>(value, ends.grads, live, inner);
-                spread_over_head(dot);
-                spread_over_head(inner);
+                acc_t dot[U];
+                acc_t inner[U];
+                share_dots<full>(key, ends.queries, live, dot);
+                share_dots<full>(value, ends.grads, live, inner);
+                spread_shares(dot);
+                spread_shares(inner);
                 acc_t attention[U];
                 acc_t ds[U];
 #pragma unroll

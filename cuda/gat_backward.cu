@@ -6,6 +6,7 @@
 //   grad_bias[e] = ds,  grad_weight[e] = p keep i              (by source)
 // Prelude: as gat.cu, and GRAD_ATTENTION, GRAD_BIAS, GRAD_WEIGHT
 #include "common/centered_sums.cuh"
+#include "common/dots.cuh"
 #include "common/gat_scores.cuh"
 
 static_assert(SLICES == 1, "the gradient of a score needs the whole head");
@@ -45,8 +46,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_backwar
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         const bool any = unit.begin < unit.end;
-        acc_t grad[K][V];
-        load_row(grad_out, unit.row, me, any, grad);
+        const KeptRow grad = keep_row(grad_out, unit.row, me, any);
         const acc_t right = number_of_row(er, unit, me);
         const acc_t row_lse = any && owns_head(me) ? lse[head_offset(unit.row, me)] : NOTHING;
 
@@ -62,11 +62,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_backwar
             unit, me, fetch, load,
             [&](auto kind, const Sources& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                acc_t inner[U] = {};
-                for_each_edge_element<full>(live, [&](int u, int k, int v) {
-                    inner[u] += grad[k][v] * element(sources.features.rows[u][k], v);
-                });
-                spread_over_head(inner);
+                acc_t inner[U];
+                share_dots<full>(grad, sources.features, live, inner);
+                spread_shares(inner);
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
                     if constexpr (GRAD_ATTENTION) {
@@ -163,8 +161,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_backwar
     const auto fetch = [&](index_t position) { return indices[position]; };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
-        acc_t source[K][V];
-        load_row(feat_src, unit.row, me, unit.begin < unit.end, source);
+        const KeptRow source = keep_row(feat_src, unit.row, me, unit.begin < unit.end);
         const acc_t left = number_of_row(el, unit, me);
 
         acc_t sum_ds = NOTHING;
@@ -182,11 +179,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_backwar
         for_each_gathered(
             unit, me, fetch, load, [&](auto kind, const Ends& ends, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                acc_t inner[U] = {};
-                for_each_edge_element<full>(live, [&](int u, int k, int v) {
-                    inner[u] += source[k][v] * element(ends.grads.rows[u][k], v);
-                });
-                spread_over_head(inner);
+                acc_t inner[U];
+                share_dots<full>(source, ends.grads, live, inner);
+                spread_shares(inner);
                 acc_t attention[U];
                 acc_t p[PER_LANE];
 #pragma unroll

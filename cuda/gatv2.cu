@@ -42,13 +42,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
     const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    acc_t weight[K][V];
-    load_row(attn, 0, me, true, weight);
+    const KeptRow weight = keep_row(attn, 0, me, true);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         SoftmaxState state = no_edges();
-        acc_t target[K][V];
-        load_row(feat_dst, unit.row, me, unit.begin < unit.end, target);
+        const KeptRow floor = keep_negated(feat_dst, unit.row, me, unit.begin < unit.end);
+        const acc_t start = doubt(floor);
         const auto load = [&](auto kind, const index_t(&cols)[U], index_t position) {
             return load_sources<decltype(kind)::value>(feat_src, cols, terms, me, unit, position);
         };
@@ -56,15 +55,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
             unit, me, fetch, load,
             [&](auto kind, const Sources& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
-                const auto& rows = sources.features.rows;
-                acc_t attention[U] = {};
-                acc_t folded[U] = {};
-                for_each_edge_element<full>(live, [&](int u, int k, int v) {
-                    const acc_t x = element(rows[u][k], v);
-                    attention[u] += weight[k][v] * x;
-                    folded[u] += weight[k][v] * magnitude(x + target[k][v]);
-                });
-                finish_scores(negative_slope, sources.terms, folded, attention);
+                acc_t attention[U];
+                fill(attention, start);
+                share_scores<full>(
+                    negative_slope, weight, floor, sources.features, live, attention);
+                finish_scores(sources.terms, attention);
                 absorb_scores<full>(unit, position, state, attention);
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
@@ -103,13 +98,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_atten
     const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    acc_t weight[K][V];
-    load_row(attn, 0, me, true, weight);
+    const KeptRow weight = keep_row(attn, 0, me, true);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         const bool any = unit.begin < unit.end;
-        acc_t target[K][V];
-        load_row(feat_dst, unit.row, me, any, target);
+        const KeptRow floor = keep_negated(feat_dst, unit.row, me, any);
         const acc_t row_lse = any && owns_head(me) ? lse[head_offset(unit.row, me)] : NOTHING;
         for_each_group(
             unit, me, fetch, [&](auto kind, const index_t(&cols)[U], index_t position, int live) {
@@ -117,13 +110,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_atten
                 const Sources sources =
                     load_sources<full>(feat_src, cols, terms, me, unit, position);
                 acc_t score[U] = {};
-                acc_t folded[U] = {};
-                for_each_edge_element<full>(live, [&](int u, int k, int v) {
-                    const acc_t x = element(sources.features.rows[u][k], v);
-                    score[u] += weight[k][v] * x;
-                    folded[u] += weight[k][v] * magnitude(x + target[k][v]);
-                });
-                finish_scores(negative_slope, sources.terms, folded, score);
+                share_scores<full>(negative_slope, weight, floor, sources.features, live, score);
+                finish_scores(sources.terms, score);
                 for_each_kept<full>(terms, me, unit, position, [&](int64_t at, int j) {
                     const acc_t p = fast_exp2(score[j] - row_lse);
                     from_acc(p * factor_of(sources.terms, j), attention[at]);

@@ -50,17 +50,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    acc_t weight[K][V];
-    load_row(attn, 0, me, true, weight);
+    const KeptRow weight = keep_row(attn, 0, me, true);
     acc_t attn_share[K][V];
     clear(attn_share);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         const bool any = unit.begin < unit.end;
-        acc_t target[K][V];
-        acc_t grad[K][V];
-        load_row(feat_dst, unit.row, me, any, target);
-        load_row(grad_out, unit.row, me, any, grad);
+        const KeptRow floor = keep_negated(feat_dst, unit.row, me, any);
+        const KeptRow grad = keep_row(grad_out, unit.row, me, any);
         const acc_t row_lse = any && owns_head(me) ? lse[head_offset(unit.row, me)] : NOTHING;
 
         CenteredSums<K, V> sums = no_sums<K, V>();  // the g of an edge is [z > 0]
@@ -72,17 +69,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
             [&](auto kind, const Sources& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
                 const auto& rows = sources.features.rows;
-                acc_t score[U] = {};
-                acc_t folded[U] = {};
-                acc_t inner[U] = {};
-                for_each_edge_element<full>(live, [&](int u, int k, int v) {
-                    const acc_t x = element(rows[u][k], v);
-                    score[u] += weight[k][v] * x;
-                    folded[u] += weight[k][v] * magnitude(x + target[k][v]);
-                    inner[u] += grad[k][v] * x;
-                });
-                finish_scores(negative_slope, sources.terms, folded, score);
-                spread_over_head(inner);
+                acc_t score[U];
+                acc_t inner[U];
+                share_scores_and_dots<full>(
+                    negative_slope, weight, floor, grad, sources.features, live, score, inner);
+                finish_scores(sources.terms, score);
+                spread_shares(inner);
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
                     if constexpr (GRAD_ATTENTION) {
@@ -107,12 +99,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                     if (full || u < live) {
                         const acc_t p = from_spread(score, u);
                         const acc_t weighted = from_spread(inner, u);
-                        for_each_element([&](int k, int v) {
-                            // z > 0 without the sum
-                            if (element(rows[u][k], v) > -target[k][v]) {
-                                sums.picked[k][v] += p;
-                                sums.inner_picked[k][v] += weighted;
-                            }
+                        for_each_above(rows[u], floor, [&](int k, int v) {
+                            sums.picked[k][v] += p;
+                            sums.inner_picked[k][v] += weighted;
                         });
                     }
                 }
@@ -125,8 +114,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
             const acc_t delta = any ? totals.inner / totals.total : NOTHING;  // from the shift on
             for_each_element([&](int k, int v) {
                 const acc_t t = scale * (sums.inner_picked[k][v] - delta * sums.picked[k][v]);
-                attn_share[k][v] += target[k][v] * t;
-                sums.picked[k][v] = weight[k][v] * t;
+                attn_share[k][v] -= floor.at(k, v) * t;
+                sums.picked[k][v] = weight.at(k, v) * t;
             });
             scatter_over_slots<0, K>(me, sums.picked);
             if (unit.row >= 0) {
@@ -190,16 +179,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    acc_t weight[K][V];
-    load_row(attn, 0, me, true, weight);
+    const KeptRow weight = keep_row(attn, 0, me, true);
     acc_t attn_share[K][V];
     clear(attn_share);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
-        acc_t source[K][V];
-        load_row(feat_src, unit.row, me, unit.begin < unit.end, source);
-        acc_t linear = NOTHING;  // this lane's share of attn.feat_src[u]
-        for_each_element([&](int k, int v) { linear += weight[k][v] * source[k][v]; });
+        const KeptRow floor = keep_negated(feat_src, unit.row, me, unit.begin < unit.end);
+        const acc_t linear = linear_part(weight, floor);
 
         acc_t sum_ds = NOTHING;
         acc_t positive[K][V];  // sum of ds over edges with z > 0
@@ -221,22 +207,19 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                 const auto& targets = ends.targets.rows;
                 const auto& grads = ends.grads.rows;
                 acc_t score[U];
-                acc_t folded[U] = {};
-                acc_t inner[U] = {};
-                fill(score, linear);
-                for_each_edge_element<full>(live, [&](int u, int k, int v) {
-                    const acc_t z = element(targets[u][k], v) + source[k][v];
-                    folded[u] += weight[k][v] * magnitude(z);
-                    inner[u] += source[k][v] * element(grads[u][k], v);
-                });
-                finish_scores(negative_slope, ends.terms, folded, score);
-                spread_over_head(inner);
+                acc_t inner[U];
+                share_scores_of_source<full>(
+                    negative_slope, weight, floor, linear, ends.targets, live, score);
+                share_dots<full>(floor, ends.grads, live, inner);
+                finish_scores(ends.terms, score);
+                spread_shares(inner);
                 acc_t attention[U];
 #pragma unroll
                 for (int j = 0; j < PER_LANE; ++j) {
                     const bool exists = keeps_edge<full>(unit, position, j);
                     const acc_t p =
                         exists ? ends.states.softmax(j, score[j] - ends.states.lse[j]) : NOTHING;
+                    inner[j] = -inner[j];
                     if constexpr (GRAD_ATTENTION) {
                         inner[j] += kept_number<full>(grad_attention, terms, me, unit, position, j);
                     }
@@ -260,12 +243,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
                     if (full || u < live) {
                         const acc_t a = from_spread(attention, u);
                         const acc_t ds = from_spread(inner, u);
-                        for_each_element([&](int k, int v) {
-                            value[k][v] += a * element(grads[u][k], v);
-                            if (element(targets[u][k], v) > -source[k][v]) {
-                                positive[k][v] += ds;
-                            }
-                        });
+                        for_each_element(
+                            [&](int k, int v) { value[k][v] += a * element(grads[u][k], v); });
+                        for_each_above(
+                            targets[u], floor, [&](int k, int v) { positive[k][v] += ds; });
                     }
                 }
             });
@@ -273,8 +254,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
         sum_ds = sum_over_spread(sum_ds);
         for_each_element([&](int k, int v) {
             const acc_t t = negative_slope * sum_ds + (1 - negative_slope) * positive[k][v];
-            attn_share[k][v] += source[k][v] * t;
-            value[k][v] += weight[k][v] * t;
+            attn_share[k][v] -= floor.at(k, v) * t;
+            value[k][v] += weight.at(k, v) * t;
         });
         scatter_over_slots<0, K>(me, value);
         if (unit.chunk >= 0) {

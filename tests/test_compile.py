@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -41,6 +40,7 @@ class Facts:
 
 
 SKEWED = Facts(169_343, 1_166_243, 13_155)
+POKEC = Facts(1_632_803, 30_622_564, 3_000)
 DENSE = Facts(10_000, 1_000_000, 5_000)
 HEAVY = Facts(10_000, 5_000_000, 600)
 ROAD = Facts(1_000_000, 3_996_000, 4)
@@ -212,30 +212,23 @@ def common_keys() -> list[KernelKey]:
         for file, entry in entries()
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
         for heads, width in shapes
-        for facts in (SKEWED, DENSE, HEAVY, ROAD)
+        for facts in (SKEWED, POKEC, DENSE, HEAVY, ROAD)
     }
     return list(keys)
 
 
-def spills_a_little(key: KernelKey) -> bool:
-    """12 to 16 bytes where two short rows share a warp in 16 bits: one block less would do."""
-    constants = dict(key.constants)
-    two_rows = constants.get("R") == 2 and constants["U"] == 4
-    return key.entry == "dot_attention_backward_dst" and key.dtype.itemsize == 2 and two_rows
-
-
-def common_cases() -> list[Any]:
-    known = pytest.mark.xfail(strict=True, reason="two rows a warp in 16 bits: 12 to 16 bytes")
-    return [
-        pytest.param(
-            key,
-            id=f"{key.entry}-{str(key.dtype)[6:]}",
-            marks=[known] if spills_a_little(key) else [],
-        )
-        for key in common_keys()
-    ]
-
-
-@pytest.mark.parametrize("key", common_cases())
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, id=f"{key.entry}-{str(key.dtype)[6:]}") for key in common_keys()]
+)
 def test_common_widths_do_not_spill(key):
     assert compile_for(key, 90).spill_bytes == 0
+
+
+@pytest.mark.parametrize("which", PASSES)
+@pytest.mark.parametrize("kind", sorted(ATTENTION))
+def test_dropout_that_lanes_share(kind, which):
+    file = f"{kind}_backward.cu" if which.startswith("backward") else f"{kind}.cu"
+    for dtype in (torch.float32, torch.bfloat16):
+        plain = make_key(file, f"{kind}_{which}", dtype, facts=DENSE, every=True)
+        constants = tuple((name, 2 if name == "DROPOUT" else v) for name, v in plain.constants)
+        compile_for(dataclasses.replace(plain, constants=constants), 90)

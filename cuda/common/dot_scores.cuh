@@ -4,6 +4,7 @@
 // Prelude: those of edge_terms.cuh, MULTIPLY, SAME_ROWS
 #pragma once
 
+#include "dots.cuh"
 #include "edge_terms.cuh"
 
 // What the rows of destinations read of a group.
@@ -33,17 +34,6 @@ __device__ inline Sources load_sources(
         sources.values = gather<FULL>(values, cols, me, unit, position);
     }
     return sources;
-}
-
-// Add a row of the slot times each gathered row to this lane's shares of dot products.
-template <bool FULL>
-__device__ inline void add_products(
-    const acc_t (&row)[K][V],
-    const Gathered& gathered,
-    int live,
-    acc_t (&dots)[U]) {
-    for_each_edge_element<FULL>(
-        live, [&](int u, int k, int v) { dots[u] += row[k][v] * element(gathered.rows[u][k], v); });
 }
 
 // The scale of base-2 scores, rounded once.

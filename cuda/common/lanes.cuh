@@ -153,7 +153,8 @@ constexpr int SPREAD = U < P ? U : P;  // groups of lanes that the edges are sha
 constexpr int PER_LANE = U / SPREAD;
 static_assert((U & (U - 1)) == 0, "the edges of a group must be shared out evenly");
 
-template <int N = U, int STEP = P / 2>
+// SAME neighbouring lanes come with equal sums and need no exchange among them.
+template <int SAME = 1, int N = U, int STEP = P / 2>
 __device__ inline void spread_over_head(acc_t (&x)[U]) {
     if constexpr (N > PER_LANE) {
         const bool upper = threadIdx.x & STEP;
@@ -161,15 +162,15 @@ __device__ inline void spread_over_head(acc_t (&x)[U]) {
         for (int u = 0; u < N / 2; ++u) {
             const acc_t keep = upper ? x[u + N / 2] : x[u];
             const acc_t give = upper ? x[u] : x[u + N / 2];
-            x[u] = keep + __shfl_xor_sync(FULL_WARP, give, STEP);
+            x[u] = STEP < SAME ? keep : keep + __shfl_xor_sync(FULL_WARP, give, STEP);
         }
-        spread_over_head<N / 2, STEP / 2>(x);
-    } else if constexpr (STEP > 0) {
+        spread_over_head<SAME, N / 2, STEP / 2>(x);
+    } else if constexpr (STEP >= SAME) {
 #pragma unroll
         for (int u = 0; u < N; ++u) {
             x[u] += __shfl_xor_sync(FULL_WARP, x[u], STEP);
         }
-        spread_over_head<N, STEP / 2>(x);
+        spread_over_head<SAME, N, STEP / 2>(x);
     }
 }
 

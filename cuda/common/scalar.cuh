@@ -121,6 +121,70 @@ __device__ inline uint32_t pair_from_acc<half_t>(float low, float high) {
     return pair;
 }
 
+template <class T>
+constexpr bool is_bfloat16 = false;
+template <>
+constexpr bool is_bfloat16<bfloat16_t> = true;
+
+// Larger and smaller ones of two pairs; NaN where one of them is.
+template <class T>
+__device__ inline uint32_t larger_pair(uint32_t a, uint32_t b) {
+    uint32_t c = 0;
+#if __CUDA_ARCH__ >= 800
+    if constexpr (is_bfloat16<T>) {
+        asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    } else {
+        asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    }
+#endif
+    return c;
+}
+
+template <class T>
+__device__ inline uint32_t smaller_pair(uint32_t a, uint32_t b) {
+    uint32_t c = 0;
+#if __CUDA_ARCH__ >= 800
+    if constexpr (is_bfloat16<T>) {
+        asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    } else {
+        asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    }
+#endif
+    return c;
+}
+
+struct PairAbove {
+    bool low;
+    bool high;
+};
+
+#if __CUDA_ARCH__ >= 900
+template <class T>
+constexpr bool COMPARES_PAIRS = true;
+#else
+template <class T>
+constexpr bool COMPARES_PAIRS = !is_bfloat16<T>;
+#endif
+
+// a > b, for both numbers of two pairs.
+template <class T>
+__device__ inline PairAbove is_pair_above(uint32_t a, uint32_t b) {
+    uint32_t low;
+    uint32_t high;
+    if constexpr (is_bfloat16<T>) {
+        asm("{.reg .pred p, q; setp.gt.bf16x2 p|q, %2, %3; "
+            "selp.u32 %0, 1, 0, p; selp.u32 %1, 1, 0, q;}"
+            : "=r"(low), "=r"(high)
+            : "r"(a), "r"(b));
+    } else {
+        asm("{.reg .pred p, q; setp.gt.f16x2 p|q, %2, %3; "
+            "selp.u32 %0, 1, 0, p; selp.u32 %1, 1, 0, q;}"
+            : "=r"(low), "=r"(high)
+            : "r"(a), "r"(b));
+    }
+    return PairAbove{low != 0, high != 0};
+}
+
 __device__ inline float fast_exp2(float x) {
     return exp2f(x);
 }

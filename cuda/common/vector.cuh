@@ -40,6 +40,18 @@ __device__ inline acc_t load_number(const T* __restrict__ from) {
 template <class T>
 constexpr bool in_pairs = sizeof(T) == 2 && V > 1;
 
+// A packet of f(pair of a, pair of b), for pairs of 16-bit numbers.
+template <class Body>
+__device__ inline packet_t by_pairs(const packet_t& a, const packet_t& b, Body body) {
+    packet_t c;
+#pragma unroll
+    for (int i = 0; i < V / 2; ++i) {
+        reinterpret_cast<uint32_t*>(&c)[i] = body(
+            reinterpret_cast<const uint32_t*>(&a)[i], reinterpret_cast<const uint32_t*>(&b)[i]);
+    }
+    return c;
+}
+
 template <class T>
 __device__ inline acc_t element_of(const packet_t& packet, int v) {
     if constexpr (in_pairs<T>) {

@@ -104,7 +104,7 @@ def _of_sums(num_heads: int, head_dim: int, itemsize: int) -> Iterator[Layout]:
 
 def _of_attention(num_heads: int, head_dim: int, itemsize: int) -> Iterator[Layout]:
     loads = (16,) if itemsize > 2 else (8, 16)
-    choices = (1, 2), (1, 2), (2, 4, 8), BLOCK_SHAPES, loads, (False, True)
+    choices = (1, 2), (1, 2, 4), (2, 4, 8), BLOCK_SHAPES, loads, (False, True)
     for choice in itertools.product(*choices):
         vectors, row_slots, unroll, (warps, blocks), vector_bytes, ahead = choice
         layout = make_layout(

@@ -4,9 +4,11 @@ The rules come from ``benchmarks/sweep.py`` on an H200. What was seen there:
 
 - In attention, on skewed graphs, a warp should walk one row at a time; two at a time pay only where
   all rows are short and alike (road networks, molecules), and cost a factor of two elsewhere.
-- 4 elements a lane beat 8 or more in all but those and very long rows: registers, hence warps in
-  flight, matter more than the shuffles saved. Wider rows are therefore shared out over blocks
-  along y. For 16-bit numbers this means loads of 8 bytes.
+- 4 elements a lane beat 8 or more in all but those and rows of 30 edges and more: registers, hence
+  warps in flight, matter more than the shuffles saved. Wider rows are therefore shared out over
+  blocks along y. 16-bit numbers take half the registers, and on tensor cores no shuffles: 8 or 16 a
+  lane, but on rows of less than 10 edges. Sorting rows among their neighbours, so that several of
+  one length share a warp, gained 3 to 10 % on dense graphs and lost up to 45 % on sparse ones.
 - Capping the registers at 64 or 80 a thread pays as long as nothing spills.
 - A sum is another matter: there is little to do for a row, so what is done once an edge shows. Two
   vectors a lane and several edges side by side halve it. Rows of more than 16 lanes times two
@@ -35,7 +37,7 @@ BUSY_ROWS = 18  # mean degree from which a sum with factors is bound by what it 
 LONG_ROWS = 20  # mean degree from which larger blocks pay in the forward
 LASTING_ROWS = 64  # mean degree from which a slot takes one row of a sum
 HEAVY_ROWS = 200  # mean degree from which 8 elements a lane beat more warps
-MOST_UNROLLED = 8  # 32-bit accumulators a lane up to which more than two edges are in flight
+MOST_UNROLLED = 8  # elements a lane up to which more than two edges are in flight; 16 in 16 bits
 REGISTERS = 65_536  # of a multiprocessor, on every card since compute capability 3.5
 OVERHEAD = 26  # registers a lane for addresses, ids and scores
 MOST_SLICES = 2**12
@@ -47,10 +49,10 @@ class Pass:
 
     Attributes
     ----------
-    kept : int
-        Rows that a lane keeps its share of.
-    gathered : int
-        Rows read an edge.
+    kept : float
+        Rows that a lane keeps its share of, in 32 bits an element.
+    gathered : float
+        Rows read an edge, likewise.
     in_flight : int
         Edges of a row on their way.
     warps, blocks : int
@@ -63,8 +65,8 @@ class Pass:
         Registers a lane for addresses, ids and scores.
     """
 
-    kept: int
-    gathered: int
+    kept: float
+    gathered: float
     in_flight: int
     warps: int
     blocks: int
@@ -115,7 +117,6 @@ def fit_layout(
     row_slots: int = 1,
     max_slices: int = 1,
     loops: bool = False,
-    most_heads: int = WARP,
 ) -> Layout:
     """Fit a layout that keeps the edges of ``work`` in flight, at least two a lane.
 
@@ -137,7 +138,6 @@ def fit_layout(
             ahead=work.ahead,
             max_slices=max_slices,
             loops=loops,
-            most_heads=most_heads,
         )
 
     shape = fit(1, 1)
@@ -148,8 +148,9 @@ def fit_layout(
     def fits(unroll: int) -> bool:
         return (work.kept + unroll * arriving) * words <= room
 
+    most = MOST_UNROLLED * 4 // min(itemsize, 4)
     unroll = max(work.in_flight // shape.edge_slots, 2)
-    while unroll > 2 and (words > MOST_UNROLLED or not fits(unroll)):
+    while unroll > 2 and (words > most or not fits(unroll)):
         unroll //= 2
     return fit(unroll, work.blocks if fits(unroll) else 1)
 

@@ -128,9 +128,10 @@ def gatv2(
     and saves one log-sum-exp a row and head; the backward recomputes the attention in two passes,
     by destination and by source, without atomics, bit-equal from run to run. All options are fused,
     dropout as in :func:`gat`. It takes any H and 1 <= D <= 512 in all four dtypes (arithmetic in
-    float32, or float64). Wider heads, and the CPU, compute the scores by chunks of edges and go on
-    with ``edge_softmax`` and ``spmm``, with (E, H) numbers in between. Second-order gradients take
-    plain torch, with memory that grows with E x H x D.
+    float32, or float64; in 16 bits, where D > 16, tensor cores add up products that are exact).
+    Wider heads, and the CPU, compute the scores by chunks of edges and go on with
+    ``edge_softmax`` and ``spmm``, with (E, H) numbers in between. Second-order gradients take plain
+    torch, with memory that grows with E x H x D.
 
     References
     ----------

@@ -87,13 +87,16 @@ def dense_graph(degree: int) -> Any:
 
 LAYOUT_GRAPHS = {
     "even": even_graph,
-    "long": functools.partial(dense_graph, 40),
-    "heavy": functools.partial(dense_graph, 220),
+    "some": functools.partial(dense_graph, 15),
+    "long": functools.partial(dense_graph, 25),
+    "dense": functools.partial(dense_graph, 220),
 }
 # The rows decide on the layout too, so that every dtype and a tail meet each of them.
 every_layout = pytest.mark.parametrize("rows", sorted(LAYOUT_GRAPHS))
 every_tail = pytest.mark.parametrize(
-    ("num_heads", "head_dim"), [(2, 64), (3, 7), (1, 256)], ids=["H2-D64", "H3-D7", "H1-D256"]
+    ("num_heads", "head_dim"),
+    [(2, 64), (3, 7), (1, 256), (4, 32), (2, 100)],
+    ids=["H2-D64", "H3-D7", "H1-D256", "H4-D32", "H2-D100"],
 )
 
 

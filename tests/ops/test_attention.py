@@ -95,6 +95,20 @@ def test_every_layout(kind, rows, dtype, num_heads, head_dim, device):
     twins(kind, graph, device, KINDS[kind].inputs(graph, num_heads, head_dim, dtype, device))
 
 
+@every_dtype
+@every_kind
+def test_nan_reaches_what_depends_on_it(kind, dtype, device):
+    graph = skewed_graph()
+    given = KINDS[kind].inputs(graph, 2, 64, dtype, device)
+    struct = on(device, graph)
+    for name, operand in given.items():
+        damaged = operand.clone()
+        damaged[(5, 0)[: damaged.dim() - 1] if name != "attn" else (0, 0)] = float("nan")
+        values = {**given, name: damaged}
+        out = KINDS[kind].op(graph, **values)
+        assert torch.equal(out.isnan(), KINDS[kind].twin(struct, **values).isnan()), name
+
+
 def with_terms(kind, graph, num_heads, head_dim, dtype, device, bias=2, weight=2):
     """Operands with numbers of edges, each one for all heads (1) or one for each (2)."""
     given = KINDS[kind].inputs(graph, num_heads, head_dim, dtype, device)

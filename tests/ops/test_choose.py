@@ -122,13 +122,31 @@ def test_registers_are_capped_only_where_they_suffice():
     assert choose_attention.gatv2_layout("forward", WEB, 1, 512, 8).min_blocks == 1
 
 
-def test_a_lane_owns_more_of_even_and_of_very_long_rows():
-    heavy = Facts(10_000, 5_000_000, 600)
-    for direction in DIRECTIONS:
-        for itemsize in (2, 4):
-            for facts, owned in ((ROAD, 8), (WEB, 4), (heavy, 8)):
-                layout = choose_attention.gatv2_layout(direction, facts, 2, 64, itemsize)
-                assert layout.vectors * layout.vector == owned
+def test_a_lane_owns_more_of_even_and_of_dense_rows():
+    owned = {
+        (ROAD, 4): (8, 8, 8),
+        (WEB, 4): (4, 4, 4),
+        (TOLOKERS, 4): (8, 8, 8),
+        (ARXIV, 2): (4, 4, 4),
+        (WEB, 2): (8, 8, 8),
+        (TOLOKERS, 2): (16, 16, 8),
+        (ROAD, 2): (16, 16, 8),
+    }
+    for (facts, itemsize), elements in owned.items():
+        for direction, expected in zip(DIRECTIONS, elements, strict=True):
+            layout = choose_attention.gatv2_layout(direction, facts, 2, 64, itemsize)
+            assert layout.vectors * layout.vector == expected
+
+
+def test_four_lanes_share_a_head_in_16_bits_wherever_it_is_wide_enough():
+    for graph, (head_dim, lanes) in itertools.product(
+        GRAPHS, {32: 4, 64: 4, 128: 4, 16: 2, 8: 1}.items()
+    ):
+        for fit, direction in itertools.product(ATTENTION, DIRECTIONS):
+            layout = fit(direction, graph, 4, head_dim, 2)
+            assert layout.head_lanes >= lanes
+            assert layout.vector >= 4
+            assert layout.unroll % 2 == 0
 
 
 def test_rows_are_loaded_ahead_in_the_pass_by_destination():
@@ -140,12 +158,12 @@ def test_rows_are_loaded_ahead_in_the_pass_by_destination():
     assert not choose.spmm_layout(WEB, 1, 256, 4).ahead
 
 
-def test_a_lane_has_one_vector_of_a_dot_product():
-    for direction in DIRECTIONS:
-        for itemsize in (2, 4):
+def test_vectors_of_a_dot_product():
+    wanted = {4: (1, 2, 4), 2: (1, 2, 2)}
+    for itemsize, vectors in wanted.items():
+        for direction, expected in zip(DIRECTIONS, vectors, strict=True):
             layout = choose_attention.dot_attention_layout(direction, WEB, 4, 128, itemsize)
-            wide = direction == "backward_dst" and itemsize == 4
-            assert layout.vectors == (2 if wide else 1)
+            assert layout.vectors == expected
     # Rows of 512 numbers in 32 bits are shared out over blocks, a head each.
     layout = choose_attention.dot_attention_layout("forward", WEB, 4, 128, 4)
     assert (layout.heads, layout.grid_y(4), layout.unroll) == (1, 4, 4)
