@@ -41,12 +41,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
     acc_t* __restrict__ part_totals) {    // (num_chunks, H, 2): sums of p x and of p
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const acc_t scale2 = to_base2(scale);
     const auto fetch = [&](index_t position) { return indices[position]; };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const bool any = unit.begin < unit.end;
         const KeptRow query = keep_row(queries, unit.row, me, any);
         const KeptRow grad = keep_row(grad_out, unit.row, me, any);
@@ -170,12 +172,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) dot_attenti
     acc_t* __restrict__ part_values) {        // (num_chunks, H, D)
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const acc_t scale2 = to_base2(scale);
     const auto fetch = [&](index_t position) { return indices[position]; };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const bool any = unit.begin < unit.end;
         const KeptRow key = keep_row(keys, unit.row, me, any);
         const KeptRow value = keep_row(values, unit.row, me, any);

@@ -39,11 +39,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_forward
     acc_t* __restrict__ part_state) {  // (num_chunks, H, 2), maximum and total of each piece
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         SoftmaxState state = no_edges();
         const acc_t right = number_of_row(er, unit, me);
         const auto load = [&](auto kind, const index_t(&cols)[U], index_t position) {
@@ -98,11 +100,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_attenti
     scalar_t* __restrict__ attention) {  // (E, H), edge-id order
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const acc_t right = number_of_row(er, unit, me);
         const bool any = unit.begin < unit.end && owns_head(me);
         const acc_t row_lse = any ? lse[head_offset(unit.row, me)] : NOTHING;

@@ -40,11 +40,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_backwar
     acc_t* __restrict__ part_totals) {  // (num_chunks, H, 2): sums of p x and of p
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const bool any = unit.begin < unit.end;
         const KeptRow grad = keep_row(grad_out, unit.row, me, any);
         const acc_t right = number_of_row(er, unit, me);
@@ -156,11 +158,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gat_backwar
     acc_t* __restrict__ part_el) {            // (num_chunks, H)
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const KeptRow source = keep_row(feat_src, unit.row, me, unit.begin < unit.end);
         const acc_t left = number_of_row(el, unit, me);
 

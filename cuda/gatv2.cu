@@ -39,12 +39,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
     acc_t* __restrict__ part_state) {  // (num_chunks, H, 2), maximum and total of each piece
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
     const KeptRow weight = keep_row(attn, 0, me, true);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         SoftmaxState state = no_edges();
         const KeptRow floor = keep_negated(feat_dst, unit.row, me, unit.begin < unit.end);
         const acc_t start = doubt(floor);
@@ -95,12 +97,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_atten
     scalar_t* __restrict__ attention) {  // (E, H), edge-id order
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
     const KeptRow weight = keep_row(attn, 0, me, true);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const bool any = unit.begin < unit.end;
         const KeptRow floor = keep_negated(feat_dst, unit.row, me, any);
         const acc_t row_lse = any && owns_head(me) ? lse[head_offset(unit.row, me)] : NOTHING;

@@ -9,7 +9,7 @@
 // destination sum_e ds = 0, so that only the edges with z > 0 count:
 //   sum_e t = (1 - slope) (sum_{z>0} p x - delta sum_{z>0} p) / sum_e p,
 // see centered_sums.cuh. The forward's output is not needed. By source the scores are added up in the
-// same order, so that p is the same again, and divided by the same sum.
+// same order, so that p is the same again (but for rounding on tensor cores), and divided by the same sum.
 // Prelude: as gatv2.cu, and GRAD_ATTENTION, GRAD_BIAS, GRAD_WEIGHT
 #include "common/block_sum.cuh"
 #include "common/centered_sums.cuh"
@@ -47,7 +47,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     acc_t* __restrict__ part_attn) {  // (gridDim.x, H, D)
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
     const KeptRow weight = keep_row(attn, 0, me, true);
@@ -55,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     clear(attn_share);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const bool any = unit.begin < unit.end;
         const KeptRow floor = keep_negated(feat_dst, unit.row, me, any);
         const KeptRow grad = keep_row(grad_out, unit.row, me, any);
@@ -176,7 +178,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     acc_t* __restrict__ part_attn) {          // (gridDim.x, H, D)
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
-    const EdgeTerms terms = make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
+    const EdgeTerms edge_terms =
+        make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
     const KeptRow weight = keep_row(attn, 0, me, true);
@@ -184,6 +187,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
     clear(attn_share);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
+        RowTerms terms = begin_row(edge_terms, me, unit);
         const KeptRow floor = keep_negated(feat_src, unit.row, me, unit.begin < unit.end);
         const acc_t linear = linear_part(weight, floor);
 

@@ -23,7 +23,7 @@ __device__ inline Sources load_sources(
     const scalar_t* __restrict__ keys,
     const scalar_t* __restrict__ values,
     const index_t (&cols)[U],
-    const EdgeTerms& terms,
+    RowTerms& terms,
     const Lane& me,
     const Unit& unit,
     index_t position) {

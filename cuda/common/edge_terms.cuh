@@ -1,7 +1,7 @@
 // edge_terms.cuh: what single edges bring into attention: a bias of the score, a factor of the attention
 // value, and dropout. A lane reads them for the edges that it keeps (spread_over_head) and its head.
 // Prelude: those of rows.cuh, EDGE_BIAS and EDGE_WEIGHT (0 none, 1 one number an edge, 2 one an edge and
-//   head), DROPOUT, PERMUTED (eids given)
+//   head), DROPOUT (0 none, 1 drawn by each lane, 2 shared by the lanes of an edge), PERMUTED (eids given)
 #pragma once
 
 #include "dropout.cuh"
@@ -52,21 +52,65 @@ __device__ inline bool keeps_edge(const Unit& unit, index_t position, int j) {
     return FULL || spread_position(position, j) < unit.end;
 }
 
-constexpr bool READS_EDGES = EDGE_BIAS || EDGE_WEIGHT || DROPOUT;
+// Where several lanes keep the same edge, each may draw for another of so many groups: less to compute, but
+// one more thing to load before a row begins.
+constexpr int COPIES = P / SPREAD;
+constexpr bool SHARES_DRAWS = DROPOUT == 2 && COPIES > 1;
 
-template <bool FULL>
-__device__ inline KeptTerms load_terms(
-    const EdgeTerms& terms,
+// The terms as a row needs them, whose groups are loaded in turn.
+struct RowTerms : EdgeTerms {
+    index_t drawn_next;  // edge whose dropout this lane draws in the next COPIES groups
+    acc_t keep;          // what it drew in these
+};
+
+// The edge that this lane draws for, of the COPIES groups from `position` onward.
+__device__ inline index_t edge_to_draw(const EdgeTerms& terms, const Unit& unit, index_t position) {
+    const index_t at =
+        spread_position(position, 0) + static_cast<int>(threadIdx.x) % COPIES * GROUP;
+    return at < unit.end ? static_cast<index_t>(edge_at(terms, at)) : 0;
+}
+
+__device__ inline RowTerms begin_row(const EdgeTerms& terms, const Lane& me, const Unit& unit) {
+    RowTerms row{terms, 0, NOTHING};
+    if constexpr (SHARES_DRAWS) {
+        row.drawn_next = edge_to_draw(terms, unit, unit.begin + me.edge_slot);
+    }
+    return row;
+}
+
+__device__ inline acc_t draw(const EdgeTerms& terms, int64_t edge, const Lane& me) {
+    return keeps(terms.dropout, edge, me.head) ? terms.dropout.scale : NOTHING;
+}
+
+// Dropout of the one edge of a group that this lane keeps.
+__device__ inline acc_t shared_draw(
+    RowTerms& terms,
     const Lane& me,
     const Unit& unit,
     index_t position) {
+    const int nth = static_cast<int>(position - unit.begin) / GROUP % COPIES;
+    if (nth == 0) {
+        terms.keep = draw(terms, terms.drawn_next, me);
+        terms.drawn_next = edge_to_draw(terms, unit, position + COPIES * GROUP);
+    }
+    const int holder = static_cast<int>(threadIdx.x) % P / COPIES * COPIES + nth;
+    return __shfl_sync(FULL_WARP, terms.keep, holder, P);
+}
+
+template <bool FULL>
+__device__ inline KeptTerms load_terms(
+    RowTerms& terms,
+    const Lane& me,
+    const Unit& unit,
+    index_t position) {
+    constexpr bool looks_up = EDGE_BIAS || EDGE_WEIGHT || (DROPOUT && !SHARES_DRAWS);
     KeptTerms kept;
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) {
         kept.bias[j] = NOTHING;
         kept.weight[j] = 1;
         kept.keep[j] = 1;
-        if constexpr (READS_EDGES) {
+        if constexpr (looks_up) {
             if (keeps_edge<FULL>(unit, position, j) && owns_head(me)) {
                 const int64_t edge = edge_at(terms, spread_position(position, j));
                 if constexpr (EDGE_BIAS > 0) {
@@ -75,11 +119,13 @@ __device__ inline KeptTerms load_terms(
                 if constexpr (EDGE_WEIGHT > 0) {
                     kept.weight[j] = edge_number<EDGE_WEIGHT>(terms.weight, edge, me);
                 }
-                if constexpr (DROPOUT) {
-                    const bool stays = keeps(terms.dropout, edge, me.head);
-                    kept.keep[j] = stays ? terms.dropout.scale : NOTHING;
+                if constexpr (DROPOUT && !SHARES_DRAWS) {
+                    kept.keep[j] = draw(terms, edge, me);
                 }
             }
+        }
+        if constexpr (SHARES_DRAWS) {
+            kept.keep[j] = shared_draw(terms, me, unit, position);
         }
     }
     return kept;

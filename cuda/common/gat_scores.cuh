@@ -32,7 +32,7 @@ template <bool FULL>
 __device__ inline void load_scores(
     const scalar_t* __restrict__ el,
     const index_t (&cols)[U],
-    const EdgeTerms& terms,
+    RowTerms& terms,
     const Lane& me,
     const Unit& unit,
     index_t position,

@@ -201,7 +201,7 @@ template <bool FULL>
 __device__ inline Sources load_sources(
     const scalar_t* __restrict__ feat_src,
     const index_t (&cols)[U],
-    const EdgeTerms& terms,
+    RowTerms& terms,
     const Lane& me,
     const Unit& unit,
     index_t position) {

@@ -12,6 +12,8 @@ from dgl_flash.kernels.jit import KernelKey
 from dgl_flash.kernels.launch import Argument, get_kernel
 from dgl_flash.kernels.memory import empty
 from dgl_flash.ops import check
+from dgl_flash.ops.choose import mean_degree
+from dgl_flash.ops.choose_attention import DENSE_ROWS
 from dgl_flash.ops.rows import packed
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class EdgeTerms:
         return {
             "EDGE_BIAS": bias,
             "EDGE_WEIGHT": weight,
-            "DROPOUT": int(self.drop > 0),
+            "DROPOUT": 0 if self.drop == 0 else 2 if mean_degree(adj) >= DENSE_ROWS else 1,
             "MULTIPLY": int(self.multiply),
             "PERMUTED": int(bool(used) and adj.eids is not None),
         }
