@@ -20,12 +20,13 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 def graphs() -> Iterator[Graph]:
-    """A skewed bipartite graph whose hubs are cut, and short even rows."""
+    """A skewed bipartite graph whose hubs are cut, short even rows, and dense ones."""
     src, dst = torch.randint(0, 60, (900,)), torch.randint(0, 40, (900,))
     dst[:500] = 7
     src[300:700] = 5
     yield graph((src, dst), num_src_nodes=60, num_dst_nodes=40)
     yield graph((torch.randint(0, 50, (150,)), torch.arange(150) // 3), num_nodes=50)
+    yield graph((torch.randint(0, 16, (800,)), torch.randint(0, 16, (800,))), num_nodes=16)
 
 
 def every_layout(made: Graph, width: int, dtype: torch.dtype) -> None:
@@ -63,8 +64,11 @@ def attention(made: Graph, src: torch.Tensor, dst: torch.Tensor, attn: torch.Ten
             torch.autograd.grad(loss, (src, dst), retain_graph=True)
 
 
-def main(share: str = "1/1") -> None:
-    """Run all ops forward and backward, or the n-th of m shares of them: m can compile at once."""
+def main(share: str = "1/1", only: str = "") -> None:
+    """Run all ops forward and backward, or the n-th of m shares of them: m can compile at once.
+
+    ``only`` may be ``"attention"``.
+    """
     nth, count = (int(part) for part in share.split("/"))
     torch.manual_seed(0)
     todo = list(itertools.product(graphs(), SHAPES, DTYPES))
@@ -77,6 +81,8 @@ def main(share: str = "1/1") -> None:
         dst = draw(made.num_dst_nodes(), heads, width)
         attn = draw(heads, width)
         attention(made, src, dst, attn)
+        if only == "attention":
+            continue
         weight = ops.edge_softmax(made, ops.u_dot_v(made, src, dst))
         summed = ops.spmm(made, src, weight) + ops.spmm(made, src, reduce="mean")
         torch.autograd.grad(summed.float().square().sum(), (src, dst))
