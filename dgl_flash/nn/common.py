@@ -233,6 +233,48 @@ def reduce_neighbors(
     return ops.gspmm(struct, op, reduce_op, feat, edge_weight)
 
 
+def require_rows(feat: Tensor, count: int, kind: str = "nodes (len(u))") -> None:
+    """Refuse features that have not one row for each node or edge, in DGL's words.
+
+    Parameters
+    ----------
+    feat : Tensor
+        Features.
+    count : int
+        How many rows there must be.
+    kind : {"nodes (len(u))", "edges"}
+        Of what; the error says it.
+
+    Raises
+    ------
+    DGLError
+        If there are more or fewer.
+    """
+    if feat.shape[0] != count:
+        raise dgl_error(
+            f"Expect number of features to match number of {kind}. "
+            f"Got {feat.shape[0]} and {count} instead."
+        )
+
+
+def centre_of(feat: Tensor) -> Tensor:
+    """Mean of all rows, to subtract where differences of rows decide.
+
+    What is the same with any other centre stays exact far from 0, and has no derivative here.
+
+    Parameters
+    ----------
+    feat : Tensor
+        (N, ...)
+
+    Returns
+    -------
+    Tensor
+        (...), 0 where the mean is not finite, so that no row spoils the others.
+    """
+    return feat.detach().mean(dim=0).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
 def check_eq_shape(value: Any) -> None:
     """Refuse a pair whose parts have rows of different shapes, as DGL does.
 

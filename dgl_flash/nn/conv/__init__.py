@@ -10,9 +10,12 @@ from dgl_flash.nn.conv.chebconv import ChebConv
 from dgl_flash.nn.conv.densechebconv import DenseChebConv
 from dgl_flash.nn.conv.densegraphconv import DenseGraphConv
 from dgl_flash.nn.conv.densesageconv import DenseSAGEConv
+from dgl_flash.nn.conv.dgnconv import DGNConv
 from dgl_flash.nn.conv.dotgatconv import DotGatConv
+from dgl_flash.nn.conv.edgeconv import EdgeConv
 from dgl_flash.nn.conv.edgegatconv import EdgeGATConv
 from dgl_flash.nn.conv.egatconv import EGATConv
+from dgl_flash.nn.conv.egnnconv import EGNNConv
 from dgl_flash.nn.conv.gatconv import GATConv
 from dgl_flash.nn.conv.gatedgcnconv import GatedGCNConv
 from dgl_flash.nn.conv.gatedgraphconv import GatedGraphConv
@@ -25,6 +28,7 @@ from dgl_flash.nn.conv.graphconv import EdgeWeightNorm, GraphConv
 from dgl_flash.nn.conv.grouprevres import GroupRevRes
 from dgl_flash.nn.conv.hgtconv import HGTConv
 from dgl_flash.nn.conv.nnconv import NNConv
+from dgl_flash.nn.conv.pnaconv import PNAConv
 from dgl_flash.nn.conv.relgraphconv import RelGraphConv
 from dgl_flash.nn.conv.sageconv import SAGEConv
 from dgl_flash.nn.conv.sgconv import SGConv
@@ -38,11 +42,14 @@ __all__ = [
     "AtomicConv",
     "CFConv",
     "ChebConv",
+    "DGNConv",
     "DenseChebConv",
     "DenseGraphConv",
     "DenseSAGEConv",
     "DotGatConv",
     "EGATConv",
+    "EGNNConv",
+    "EdgeConv",
     "EdgeGATConv",
     "EdgeWeightNorm",
     "GATConv",
@@ -57,6 +64,7 @@ __all__ = [
     "GroupRevRes",
     "HGTConv",
     "NNConv",
+    "PNAConv",
     "RelGraphConv",
     "SAGEConv",
     "SGConv",

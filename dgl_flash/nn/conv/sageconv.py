@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from dgl_flash import ops
 from dgl_flash.errors import dgl_error
-from dgl_flash.nn.common import check_eq_shape, expand_as_pair, read_graph, reduce_neighbors
+from dgl_flash.nn.common import (
+    check_eq_shape,
+    expand_as_pair,
+    read_graph,
+    reduce_neighbors,
+    require_rows,
+)
 from dgl_flash.structure import GraphStructure
 
 
@@ -229,20 +235,12 @@ def _mean_with_self(
     struct: GraphStructure, feat_src: Tensor, feat_dst: Tensor, edge_weight: Tensor | None
 ) -> Tensor:
     """Sum over the in-edges and the destination itself, divided by their number."""
-    _require_rows(feat_dst, struct.num_dst)
+    require_rows(feat_dst, struct.num_dst)
     mean = reduce_neighbors(struct, "mean", feat_src, edge_weight)
     # From the mean, since a half type holds neither the sum nor the degree of a hub.
     share = 1 / (struct.in_degrees().double() + 1)
     share = share.reshape(-1, *(1,) * (feat_dst.dim() - 1))
     return torch.addcmul(mean * (1 - share).to(mean.dtype), feat_dst, share.to(feat_dst.dtype))
-
-
-def _require_rows(feat: Tensor, num_nodes: int) -> None:
-    if feat.shape[0] != num_nodes:
-        raise dgl_error(
-            "Expect number of features to match number of nodes (len(u)). "
-            f"Got {feat.shape[0]} and {num_nodes} instead."
-        )
 
 
 def _where_cudnn_can(lstm: nn.LSTM, num_steps: int) -> AbstractContextManager[Any]:
@@ -257,7 +255,7 @@ def _last_states(
     lstm: nn.LSTM, struct: GraphStructure, feat: Tensor, edge_weight: Tensor | None
 ) -> Tensor:
     """Last hidden state of an LSTM over the sources of each destination, in edge-id order."""
-    _require_rows(feat, struct.num_src)
+    require_rows(feat, struct.num_src)
     if struct.num_edges == 0:
         return feat.new_zeros(struct.num_dst, lstm.hidden_size)
     src, dst = struct.edges()
