@@ -6,7 +6,7 @@ this package meanwhile.
 
 from __future__ import annotations
 
-from dgl_flash.nn import conv, functional, gt, linear, softmax, utils
+from dgl_flash.nn import conv, functional, glob, gt, linear, softmax, utils
 from dgl_flash.nn.common import expand_as_pair
 from dgl_flash.nn.conv import (
     AGNNConv,
@@ -17,10 +17,13 @@ from dgl_flash.nn.conv import (
     DenseChebConv,
     DenseGraphConv,
     DenseSAGEConv,
+    DGNConv,
     DotGatConv,
+    EdgeConv,
     EdgeGATConv,
     EdgeWeightNorm,
     EGATConv,
+    EGNNConv,
     GATConv,
     GatedGCNConv,
     GatedGraphConv,
@@ -33,6 +36,7 @@ from dgl_flash.nn.conv import (
     GroupRevRes,
     HGTConv,
     NNConv,
+    PNAConv,
     RelGraphConv,
     SAGEConv,
     SGConv,
@@ -41,6 +45,17 @@ from dgl_flash.nn.conv import (
     TWIRLSUnfoldingAndAttention,
 )
 from dgl_flash.nn.functional import edge_softmax
+from dgl_flash.nn.glob import (
+    AvgPooling,
+    GlobalAttentionPooling,
+    MaxPooling,
+    Set2Set,
+    SetTransformerDecoder,
+    SetTransformerEncoder,
+    SortPooling,
+    SumPooling,
+    WeightAndSum,
+)
 from dgl_flash.nn.gt import GTLayer, SparseMHA
 from dgl_flash.nn.linear import TypedLinear
 from dgl_flash.nn.missing import attribute_of, install
@@ -50,13 +65,17 @@ __all__ = [
     "AGNNConv",
     "APPNPConv",
     "AtomicConv",
+    "AvgPooling",
     "CFConv",
     "ChebConv",
+    "DGNConv",
     "DenseChebConv",
     "DenseGraphConv",
     "DenseSAGEConv",
     "DotGatConv",
     "EGATConv",
+    "EGNNConv",
+    "EdgeConv",
     "EdgeGATConv",
     "EdgeWeightNorm",
     "GATConv",
@@ -68,23 +87,33 @@ __all__ = [
     "GTLayer",
     "GatedGCNConv",
     "GatedGraphConv",
+    "GlobalAttentionPooling",
     "GraphConv",
     "GroupRevRes",
     "HGTConv",
     "LabelPropagation",
+    "MaxPooling",
     "NNConv",
+    "PNAConv",
     "RelGraphConv",
     "SAGEConv",
     "SGConv",
+    "Set2Set",
+    "SetTransformerDecoder",
+    "SetTransformerEncoder",
+    "SortPooling",
     "SparseMHA",
+    "SumPooling",
     "TAGConv",
     "TWIRLSConv",
     "TWIRLSUnfoldingAndAttention",
     "TypedLinear",
+    "WeightAndSum",
     "conv",
     "edge_softmax",
     "expand_as_pair",
     "functional",
+    "glob",
     "gt",
     "linear",
     "softmax",

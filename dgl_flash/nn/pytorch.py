@@ -10,7 +10,7 @@ import sys
 
 from dgl_flash import nn
 from dgl_flash.nn import *  # noqa: F403
-from dgl_flash.nn import conv, functional, gt, linear, softmax, utils  # noqa: F401
+from dgl_flash.nn import conv, functional, glob, gt, linear, softmax, utils  # noqa: F401
 from dgl_flash.nn.missing import attribute_of
 
 # Being a package without files lets `import dgl_flash.nn.pytorch.conv.gatv2conv` come as far as

@@ -45,7 +45,7 @@ def dgl_structure(
         etype_id = 0  # what DGL would answer, without four calls into its library
     else:
         etype_id = graph.get_etype_id(etype)
-    cache = graph._graph._cache.setdefault(_CACHE_KEY, {})
+    cache = kept_with(graph)
     key = None if device is None else resolve_device(device)  # None: the graph's own device
     found = cache.get((etype_id, key))
     if found is None:
@@ -69,6 +69,11 @@ def known_dgl_structure(
     return cache.get((0, None if device is None else resolve_device(device)))
 
 
+def kept_with(graph: Any) -> dict[Any, Any]:
+    """What is cached on the index object of a DGL graph; see :func:`dgl_structure`."""
+    return graph._graph._cache.setdefault(_CACHE_KEY, {})
+
+
 def has_many_relations(graph: Any) -> bool:
     """Whether `graph` is DGL's, with edges of several types."""
     return is_dgl_graph(graph) and len(graph.canonical_etypes) > 1
@@ -76,7 +81,7 @@ def has_many_relations(graph: Any) -> bool:
 
 def relation_ends(graph: Any) -> list[tuple[int, int]]:
     """Type ids of source and destination of each relation of a DGL graph, kept with it."""
-    cache = graph._graph._cache.setdefault(_CACHE_KEY, {})
+    cache = kept_with(graph)
     if "ends" not in cache:
         find = graph._graph.metagraph.find_edge
         cache["ends"] = [tuple(map(int, find(i))) for i in range(len(graph.canonical_etypes))]
@@ -103,7 +108,7 @@ class Union(NamedTuple):
 
 def union(graph: Any, etype_ids: tuple[int, ...]) -> Union:
     """Relations of a DGL graph as one graph on its device, cached on the graph's index object."""
-    cache = graph._graph._cache.setdefault(_CACHE_KEY, {})
+    cache = kept_with(graph)
     key = ("union", etype_ids)
     if key not in cache:
         cache[key] = _unite(graph, etype_ids)

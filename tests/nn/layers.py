@@ -180,6 +180,23 @@ def eigenvalues(graph: Any) -> Inputs:
     return {**nodes(graph), "lambda_max": [1.9]}
 
 
+def points(graph: Any) -> Inputs:
+    """Features and coordinates of the nodes."""
+    count = graph.num_src_nodes()
+    return {"node_feat": draw(count, WIDTH), "coord_feat": draw(count, 3, seed=4)}
+
+
+def levels(graph: Any) -> Inputs:
+    """Features of nodes and edges, and eigenvectors."""
+    count = graph.num_src_nodes()
+    edge_feat = draw(graph.num_edges(), 4, seed=3)
+    return {
+        "node_feat": draw(count, WIDTH),
+        "edge_feat": edge_feat,
+        "eig_vec": draw(count, 2, seed=4),
+    }
+
+
 def without_shift(layer: nn.Module) -> nn.Module:
     """Keys' bias moves all scores of a node alike: its gradient is what rounding leaves of 0."""
     for name, parameter in layer.named_parameters():
@@ -195,6 +212,7 @@ def cutoffs() -> list[Tensor]:
     return [torch.tensor([2.0, 3.0, 4.0]), torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)]
 
 
+SCALERS = ["identity", "amplification", "attenuation"]
 WEIGHTED = {"attention": True, "use_eta": True, "attn_bef": True}
 
 # The name of the class, and which one of several.
@@ -202,6 +220,7 @@ LAYERS = {
     "AGNNConv": Layer(lambda lib: lib.AGNNConv(1.5), two_sides=True),
     "APPNPConv": Layer(lambda lib: lib.APPNPConv(3, 0.2), rounds=3),
     "AtomicConv": Layer(lambda lib: lib.AtomicConv(*cutoffs()), distances),
+    "AvgPooling": Layer(lambda lib: lib.AvgPooling()),
     "CFConv": Layer(
         lambda lib: lib.CFConv(WIDTH, 4, 6, 3),
         per_edge("edge_feats", 4),
@@ -211,6 +230,13 @@ LAYERS = {
     "ChebConv": Layer(
         lambda lib: lib.ChebConv(WIDTH, 3, 3, activation=torch.tanh), eigenvalues, rounds=3
     ),
+    "DGNConv": Layer(
+        lambda lib: lib.DGNConv(
+            WIDTH, 3, ["dir1-av", "dir2-dx", "mean"], SCALERS, 2.5, edge_feat_size=4
+        ).eval(),
+        levels,
+        rounds=6,
+    ),
     "DenseChebConv": Layer(
         lambda lib: lib.DenseChebConv(WIDTH, 3, 3), eigenvalue, first=adjacency, rounds=3
     ),
@@ -218,6 +244,10 @@ LAYERS = {
     "DenseSAGEConv": Layer(lambda lib: lib.DenseSAGEConv(WIDTH, 3), first=adjacency),
     "DotGatConv": Layer(lambda lib: lib.DotGatConv(WIDTH, 3, 2)),
     "EGATConv": Layer(lambda lib: lib.EGATConv(WIDTH, 4, 3, 6, 2), per_edge("efeats", 4)),
+    "EGNNConv": Layer(
+        lambda lib: lib.EGNNConv(WIDTH, 6, 3, 4), per_edge("edge_feat", 4, of=points), rounds=6
+    ),
+    "EdgeConv": Layer(lambda lib: lib.EdgeConv(WIDTH, 3), two_sides=True, rounds=2),
     "EdgeGATConv": Layer(
         lambda lib: lib.EdgeGATConv(WIDTH, 4, 3, 2), per_edge("edge_feat", 4), two_sides=True
     ),
@@ -242,6 +272,9 @@ LAYERS = {
         per_edge("edge_feat", 4),
     ),
     "GatedGraphConv": Layer(lambda lib: lib.GatedGraphConv(WIDTH, 6, 2, 3), typed, rounds=4),
+    "GlobalAttentionPooling": Layer(
+        lambda lib: lib.GlobalAttentionPooling(mlp(outputs=1), mlp()), rounds=2
+    ),
     "GraphConv narrowing": Layer(lambda lib: lib.GraphConv(WIDTH, 3), two_sides=True),
     "GraphConv widening": Layer(lambda lib: lib.GraphConv(WIDTH, 7, norm="right"), two_sides=True),
     "GroupRevRes": Layer(
@@ -251,10 +284,16 @@ LAYERS = {
     "LabelPropagation": Layer(
         lambda lib: lib.LabelPropagation(3, 0.5, clamp=False), orders=0, rounds=3
     ),
+    "MaxPooling": Layer(lambda lib: lib.MaxPooling()),
     "NNConv": Layer(
         lambda lib: lib.NNConv(WIDTH, 3, nn.Linear(4, 3 * WIDTH)),
         per_edge("efeat", 4),
         two_sides=True,
+    ),
+    "PNAConv": Layer(
+        lambda lib: lib.PNAConv(WIDTH, 3, ["mean", "max", "std"], SCALERS, 2.5).eval(),
+        nodes,
+        rounds=6,
     ),
     "RelGraphConv": Layer(lambda lib: lib.RelGraphConv(WIDTH, 3, 3), typed),
     "RelGraphConv basis": Layer(lambda lib: lib.RelGraphConv(WIDTH, 3, 3, "basis", 2), typed),
@@ -265,7 +304,17 @@ LAYERS = {
     "SAGEConv mean": Layer(lambda lib: lib.SAGEConv(WIDTH, 3, "mean"), two_sides=True),
     "SAGEConv pool": Layer(lambda lib: lib.SAGEConv(WIDTH, 3, "pool"), two_sides=True),
     "SGConv": Layer(lambda lib: lib.SGConv(WIDTH, 3, 2), rounds=2),
+    "Set2Set": Layer(lambda lib: lib.Set2Set(WIDTH, 2, 1), orders=1, rounds=4),
+    "SetTransformerDecoder": Layer(
+        lambda lib: lib.SetTransformerDecoder(WIDTH, 2, 3, 6, 1, 2), rounds=6
+    ),
+    "SetTransformerEncoder": Layer(lambda lib: lib.SetTransformerEncoder(WIDTH, 2, 3, 6), rounds=6),
+    "SetTransformerEncoder isab": Layer(
+        lambda lib: lib.SetTransformerEncoder(WIDTH, 2, 3, 6, 1, "isab", 2), rounds=6
+    ),
+    "SortPooling": Layer(lambda lib: lib.SortPooling(3)),
     "SparseMHA": Layer(lambda lib: without_shift(of(lib, "SparseMHA")(6, 2)), of_nodes, rounds=3),
+    "SumPooling": Layer(lambda lib: lib.SumPooling()),
     "TAGConv": Layer(lambda lib: lib.TAGConv(WIDTH, 3, 2), rounds=2),
     "TWIRLSConv": Layer(lambda lib: lib.TWIRLSConv(WIDTH, 3, 6, 4, **WEIGHTED), rounds=6),
     "TWIRLSConv cached": Layer(
@@ -275,7 +324,11 @@ LAYERS = {
         lambda lib: lib.TWIRLSUnfoldingAndAttention(WIDTH, 0, 1, 4, 2), rounds=4
     ),
     "TypedLinear": Layer(lambda lib: lib.TypedLinear(WIDTH, 3, 3), rows, first=None),
+    "WeightAndSum": Layer(lambda lib: lib.WeightAndSum(WIDTH)),
 }
+
+# Without parameters, these take any width and dtype.
+POOLINGS = {"AvgPooling", "MaxPooling", "SortPooling", "SumPooling"}
 
 
 def having(**wanted: Any) -> list[str]:

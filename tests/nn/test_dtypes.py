@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from tests.graphs import block, random_bipartite, regular
 from tests.nn.common import draw, features, raised, twins
-from tests.nn.layers import LAYERS, every_layer, having, leaves, to, with_leaves
+from tests.nn.layers import LAYERS, POOLINGS, every_layer, having, leaves, to, with_leaves
 from tests.numerics import assert_accurate
 
 half_types = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -49,7 +49,7 @@ def test_autocast(name, dtype, device):
     graph, module = graph_for(layer), layer.make().to(device)
     inputs = to(layer.inputs(graph), device, grad=True)
     expected = [out.detach().clone() for out in layer.call(module, graph, inputs)]
-    if name == "SAGEConv lstm" and not _has_lstm(device, dtype):
+    if name in ("SAGEConv lstm", "Set2Set") and not _has_lstm(device, dtype):
         with torch.autocast(device.type, dtype=dtype):
             assert isinstance(raised(partial(layer.call, module, graph, inputs)), RuntimeError)
         return
@@ -95,7 +95,7 @@ def test_autocast_of_a_model(dtype, device):
 
 # As in DGL, these have no parameters, or bring features and parameters to one dtype.
 ANY_DTYPE = {"APPNPConv", "AtomicConv", "EdgeWeightNorm", "GINConv", "GINConv max", "GINEConv"}
-ANY_DTYPE |= {"AGNNConv", "LabelPropagation", "TWIRLSUnfoldingAndAttention"}
+ANY_DTYPE |= {"AGNNConv", "LabelPropagation", "TWIRLSUnfoldingAndAttention"} | POOLINGS
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS.keys() - ANY_DTYPE))

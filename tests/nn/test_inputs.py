@@ -13,7 +13,16 @@ import torch
 
 from tests.graphs import bipartite_up, block, random_graph, regular, self_loops
 from tests.nn.common import draw, features, ours, raised, twins
-from tests.nn.layers import LAYERS, every_layer, having, leaves, on_graphs, to, with_leaves
+from tests.nn.layers import (
+    LAYERS,
+    POOLINGS,
+    every_layer,
+    having,
+    leaves,
+    on_graphs,
+    to,
+    with_leaves,
+)
 
 # DGL's, which frees storages.
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
@@ -231,9 +240,11 @@ WRONG = {
 # As in DGL, these take any number of columns, or bring all to one dtype.
 FREE = {
     "width": {"AGNNConv", "APPNPConv", "AtomicConv", "GatedGraphConv", "LabelPropagation"}
-    | {"EdgeWeightNorm", "TWIRLSUnfoldingAndAttention"},
+    | {"EdgeWeightNorm", "TWIRLSUnfoldingAndAttention"}
+    | POOLINGS,
     "dtype": {"AGNNConv", "APPNPConv", "AtomicConv", "EdgeWeightNorm", "LabelPropagation"}
-    | {"TWIRLSUnfoldingAndAttention"},
+    | {"TWIRLSUnfoldingAndAttention"}
+    | POOLINGS,
     "integers": {"APPNPConv", "ChebConv", "DenseSAGEConv", "GCN2Conv", "GINEConv"}
     | {"GraphConv narrowing", "GroupRevRes", "LabelPropagation", "SGConv", "TAGConv"},
 }

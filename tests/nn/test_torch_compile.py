@@ -76,11 +76,15 @@ def test_one_graph_without_a_break_equals_the_eager_model(device, backend, kind)
     check(torch.compile(model, backend=backend, fullgraph=True), model, graph, feat)
 
 
-# A question to the values of a tensor, the grouping of edges by type, and torch's LSTM.
+# A question to the values of a tensor, the grouping of edges by type, that of sets by size, and
+# torch's LSTM.
 BREAKING = {"EdgeWeightNorm", "GatedGraphConv", "RelGraphConv", "RelGraphConv basis", "TypedLinear"}
-BREAKING |= {"HGTConv", "SAGEConv lstm"}
-# A maximum walks the rows of the graph in plain torch, which on a GPU asks for the current stream.
-BREAKING_ON_CUDA = {"GINConv max", "SAGEConv pool"}
+BREAKING |= {"HGTConv", "SAGEConv lstm", "Set2Set", "SetTransformerDecoder"}
+BREAKING |= {"SetTransformerEncoder", "SetTransformerEncoder isab"}
+# A maximum, or an order, walks the rows of the graph in plain torch, which on a GPU asks for the
+# current stream.
+BREAKING_ON_CUDA = {"EdgeConv", "GINConv max", "MaxPooling", "PNAConv", "SAGEConv pool"}
+BREAKING_ON_CUDA |= {"SortPooling"}
 
 
 @every_layer

@@ -57,6 +57,7 @@ def test_the_flag_belongs_to_the_instance(name):
 
 # DGL fails, gives the gradient of a maximum of nothing to some node, or divides by 0.
 NOT_WITHOUT_EDGES = {"AtomicConv", "GINConv max", "GatedGraphConv", "SAGEConv pool"}
+NOT_WITHOUT_EDGES |= {"DGNConv", "EdgeConv", "PNAConv"}
 NEVER = {"TWIRLSUnfoldingAndAttention"}
 
 
