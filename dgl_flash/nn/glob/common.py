@@ -64,7 +64,8 @@ def reduce_members(members: Members, reducer: str, feat: Tensor) -> Tensor:
     Tensor
         (B, ...)
     """
-    if members.num_members == 1 and feat.device.type == "cpu" and len(feat) and reducer != "max":
+    alone = members.num_members == 1 and members.num_nodes > 0 and feat.device.type == "cpu"
+    if alone and reducer != "max" and feat.is_floating_point():
         # One long row: torch shares it out among its threads.
         return feat.sum(0, keepdim=True) if reducer == "sum" else feat.mean(0, keepdim=True)
     return ops.gspmm(members.struct, "copy_rhs", reducer, None, feat)
