@@ -6,7 +6,7 @@ this package meanwhile.
 
 from __future__ import annotations
 
-from dgl_flash.nn import conv, functional, glob, gt, linear, softmax, utils
+from dgl_flash.nn import conv, functional, glob, gt, hetero, linear, link, softmax, utils
 from dgl_flash.nn.common import expand_as_pair
 from dgl_flash.nn.conv import (
     AGNNConv,
@@ -56,27 +56,44 @@ from dgl_flash.nn.glob import (
     SumPooling,
     WeightAndSum,
 )
-from dgl_flash.nn.gt import GTLayer, SparseMHA
+from dgl_flash.nn.gt import (
+    BiasedMHA,
+    DegreeEncoder,
+    EGTLayer,
+    GraphormerLayer,
+    GTLayer,
+    LapPosEncoder,
+    PathEncoder,
+    SparseMHA,
+    SpatialEncoder,
+    SpatialEncoder3d,
+)
+from dgl_flash.nn.hetero import HeteroEmbedding, HeteroLinear
 from dgl_flash.nn.linear import TypedLinear
+from dgl_flash.nn.link import EdgePredictor, TransE, TransR
 from dgl_flash.nn.missing import attribute_of, install
-from dgl_flash.nn.utils import LabelPropagation
+from dgl_flash.nn.utils import JumpingKnowledge, LabelPropagation, Sequential, WeightBasis
 
 __all__ = [
     "AGNNConv",
     "APPNPConv",
     "AtomicConv",
     "AvgPooling",
+    "BiasedMHA",
     "CFConv",
     "ChebConv",
     "DGNConv",
+    "DegreeEncoder",
     "DenseChebConv",
     "DenseGraphConv",
     "DenseSAGEConv",
     "DotGatConv",
     "EGATConv",
     "EGNNConv",
+    "EGTLayer",
     "EdgeConv",
     "EdgeGATConv",
+    "EdgePredictor",
     "EdgeWeightNorm",
     "GATConv",
     "GATv2Conv",
@@ -89,33 +106,47 @@ __all__ = [
     "GatedGraphConv",
     "GlobalAttentionPooling",
     "GraphConv",
+    "GraphormerLayer",
     "GroupRevRes",
     "HGTConv",
+    "HeteroEmbedding",
+    "HeteroLinear",
+    "JumpingKnowledge",
     "LabelPropagation",
+    "LapPosEncoder",
     "MaxPooling",
     "NNConv",
     "PNAConv",
+    "PathEncoder",
     "RelGraphConv",
     "SAGEConv",
     "SGConv",
+    "Sequential",
     "Set2Set",
     "SetTransformerDecoder",
     "SetTransformerEncoder",
     "SortPooling",
     "SparseMHA",
+    "SpatialEncoder",
+    "SpatialEncoder3d",
     "SumPooling",
     "TAGConv",
     "TWIRLSConv",
     "TWIRLSUnfoldingAndAttention",
+    "TransE",
+    "TransR",
     "TypedLinear",
     "WeightAndSum",
+    "WeightBasis",
     "conv",
     "edge_softmax",
     "expand_as_pair",
     "functional",
     "glob",
     "gt",
+    "hetero",
     "linear",
+    "link",
     "softmax",
     "utils",
 ]

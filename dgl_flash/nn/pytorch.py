@@ -10,7 +10,17 @@ import sys
 
 from dgl_flash import nn
 from dgl_flash.nn import *  # noqa: F403
-from dgl_flash.nn import conv, functional, glob, gt, linear, softmax, utils  # noqa: F401
+from dgl_flash.nn import (  # noqa: F401
+    conv,
+    functional,
+    glob,
+    gt,
+    hetero,
+    linear,
+    link,
+    softmax,
+    utils,
+)
 from dgl_flash.nn.missing import attribute_of
 
 # Being a package without files lets `import dgl_flash.nn.pytorch.conv.gatv2conv` come as far as

@@ -13,17 +13,40 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.nn.common import draw, features, ours, randomise, theirs
+from tests.nn.common import ours, randomise, theirs
 from tests.nn.dense import adjacency
+from tests.nn.feeds import (
+    WIDTH,
+    Inputs,
+    by_type,
+    degrees_of_both_kinds,
+    dense,
+    distances,
+    eigenvalue,
+    eigenvalues,
+    first_features,
+    ids_by_type,
+    levels,
+    nodes,
+    nodes_and_pairs,
+    of_nodes,
+    outputs_of_layers,
+    pairs,
+    paths,
+    per_edge,
+    placed,
+    points,
+    positive,
+    rows,
+    spectrum,
+    steps,
+    triples,
+    two_groups,
+    two_typings,
+    typed,
+)
 from tests.nn.tutorial import of
 from tests.numerics import pseudo_random
-
-WIDTH = 5  # of the features of nodes; results are 3 wide
-Inputs = dict[str, Any]
-
-
-def nodes(graph: Any) -> Inputs:
-    return {"feat": features(graph, WIDTH)}
 
 
 @dataclass(frozen=True)
@@ -44,6 +67,8 @@ class Layer:
         How often it can be differentiated.
     rounds : int
         About how many sums and products in a row round their results.
+    keyed : bool
+        Whether the inputs are passed as one dict, and the outputs come as one.
     """
 
     build: Callable[[Any], nn.Module]
@@ -52,6 +77,7 @@ class Layer:
     two_sides: bool = False
     orders: int = 2
     rounds: int = 1
+    keyed: bool = False
 
     def make(self, library: Any = ours, allow_zero_in_degree: bool = False) -> nn.Module:
         """Build from a fixed seed, with biases that are not 0."""
@@ -71,13 +97,12 @@ class Layer:
 
     def call(self, layer: nn.Module, graph: Any, inputs: Inputs) -> tuple[Tensor, ...]:
         """Return all outputs as a tuple."""
-        out = layer(*self.arguments(graph, inputs))
-        return out if isinstance(out, tuple) else (out,)
+        return as_tuple(layer(*self.arguments(graph, inputs)))
 
     def arguments(self, graph: Any, inputs: Inputs) -> tuple[Any, ...]:
         """What ``forward`` takes."""
         first = () if self.first is None else (self.first(graph),)
-        return (*first, *inputs.values())
+        return (*first, inputs) if self.keyed else (*first, *inputs.values())
 
     def run(
         self, layer: nn.Module, graph: Any, inputs: Inputs, device: Any, dtype: torch.dtype
@@ -95,6 +120,12 @@ class Layer:
             if value.grad is not None:
                 results[f"grad_{name}"] = value.grad.clone()
         return results
+
+
+def as_tuple(out: Any) -> tuple[Tensor, ...]:
+    """All outputs, in the order in which they come."""
+    out = tuple(out.values()) if isinstance(out, dict) else out
+    return out if isinstance(out, tuple) else (out,)
 
 
 def to(inputs: Inputs, where: Any, grad: bool = False) -> Inputs:
@@ -132,75 +163,17 @@ def with_leaves(inputs: Inputs, values: Sequence[Tensor]) -> Inputs:
     return {name: replace(value) for name, value in inputs.items()}
 
 
-def per_edge(name: str, *shape: int, of: Callable[[Any], Inputs] = nodes) -> Callable[..., Inputs]:
-    """Features of the edges after those of the nodes."""
-    return lambda graph: {**of(graph), name: draw(graph.num_edges(), *shape, seed=3)}
-
-
-def typed(graph: Any) -> Inputs:
-    return {**nodes(graph), "etypes": torch.arange(graph.num_edges()) % 3}
-
-
-def two_typings(graph: Any) -> Inputs:
-    x, ntype = draw(graph.num_src_nodes(), WIDTH), torch.arange(graph.num_src_nodes()) % 2
-    return {"x": x, "ntype": ntype, "etype": torch.arange(graph.num_edges()) % 3}
-
-
-def of_nodes(graph: Any) -> Inputs:
-    return {"h": draw(graph.num_src_nodes(), 6)}
-
-
-def distances(graph: Any) -> Inputs:
-    return {**nodes(graph), "distances": 0.1 + draw(graph.num_edges(), 1, seed=3).abs()}
-
-
-def positive(graph: Any) -> Inputs:
-    return {"edge_weight": 0.5 + draw(graph.num_edges(), seed=3).abs()}
-
-
-def rows(graph: Any) -> Inputs:
-    count = graph.num_src_nodes()
-    return {"x": draw(count, WIDTH), "x_type": torch.arange(count) % 3}
-
-
-def two_groups(graph: Any) -> Inputs:
-    return {"x": features(graph, 2 * WIDTH)}
-
-
-def first_features(graph: Any) -> Inputs:
-    return {**nodes(graph), "feat_0": draw(graph.num_src_nodes(), WIDTH, seed=4)}
-
-
-def eigenvalue(graph: Any) -> Inputs:
-    """Known, so that nothing has to be solved, which DGL's dense layer cannot do."""
-    return {**nodes(graph), "lambda_max": 1.9}
-
-
-def eigenvalues(graph: Any) -> Inputs:
-    return {**nodes(graph), "lambda_max": [1.9]}
-
-
-def points(graph: Any) -> Inputs:
-    """Features and coordinates of the nodes."""
-    count = graph.num_src_nodes()
-    return {"node_feat": draw(count, WIDTH), "coord_feat": draw(count, 3, seed=4)}
-
-
-def levels(graph: Any) -> Inputs:
-    """Features of nodes and edges, and eigenvectors."""
-    count = graph.num_src_nodes()
-    edge_feat = draw(graph.num_edges(), 4, seed=3)
-    return {
-        "node_feat": draw(count, WIDTH),
-        "edge_feat": edge_feat,
-        "eig_vec": draw(count, 2, seed=4),
-    }
-
-
 def without_shift(layer: nn.Module) -> nn.Module:
-    """Keys' bias moves all scores of a node alike: its gradient is what rounding leaves of 0."""
+    """A bias that moves all scores of a node alike: its gradient is what rounding leaves of 0."""
     for name, parameter in layer.named_parameters():
-        parameter.requires_grad_(not name.endswith("k_proj.bias"))
+        parameter.requires_grad_(not name.endswith(("k_proj.bias", "att.bias")))
+    return layer
+
+
+def narrowed(layer: nn.Module) -> nn.Module:
+    """A transformer that is 7 wide inside and not 2048, so that derivatives can be checked."""
+    for part in layer.pe_encoder.layers:
+        part.linear1, part.linear2 = nn.Linear(6, 7), nn.Linear(7, 6)
     return layer
 
 
@@ -221,6 +194,12 @@ LAYERS = {
     "APPNPConv": Layer(lambda lib: lib.APPNPConv(3, 0.2), rounds=3),
     "AtomicConv": Layer(lambda lib: lib.AtomicConv(*cutoffs()), distances),
     "AvgPooling": Layer(lambda lib: lib.AvgPooling()),
+    "BiasedMHA": Layer(
+        lambda lib: without_shift(lib.BiasedMHA(6, 2, attn_drop=0.0)), dense, first=None, rounds=3
+    ),
+    "BiasedMHA mul": Layer(
+        lambda lib: lib.BiasedMHA(6, 2, True, "mul", 0.0), dense, first=None, rounds=3
+    ),
     "CFConv": Layer(
         lambda lib: lib.CFConv(WIDTH, 4, 6, 3),
         per_edge("edge_feats", 4),
@@ -237,6 +216,7 @@ LAYERS = {
         levels,
         rounds=6,
     ),
+    "DegreeEncoder": Layer(lambda lib: lib.DegreeEncoder(4, 3), degrees_of_both_kinds, first=None),
     "DenseChebConv": Layer(
         lambda lib: lib.DenseChebConv(WIDTH, 3, 3), eigenvalue, first=adjacency, rounds=3
     ),
@@ -247,9 +227,13 @@ LAYERS = {
     "EGNNConv": Layer(
         lambda lib: lib.EGNNConv(WIDTH, 6, 3, 4), per_edge("edge_feat", 4, of=points), rounds=6
     ),
+    "EGTLayer": Layer(lambda lib: lib.EGTLayer(6, 8, 2, 1), nodes_and_pairs, first=None, rounds=6),
     "EdgeConv": Layer(lambda lib: lib.EdgeConv(WIDTH, 3), two_sides=True, rounds=2),
     "EdgeGATConv": Layer(
         lambda lib: lib.EdgeGATConv(WIDTH, 4, 3, 2), per_edge("edge_feat", 4), two_sides=True
+    ),
+    "EdgePredictor": Layer(
+        lambda lib: lib.EdgePredictor("dot", WIDTH, 3, True), pairs, first=None, rounds=2
     ),
     "EdgeWeightNorm": Layer(lambda lib: lib.EdgeWeightNorm(), positive),
     "GATConv": Layer(lambda lib: lib.GATConv(WIDTH, 3, 2, residual=True), two_sides=True),
@@ -277,12 +261,41 @@ LAYERS = {
     ),
     "GraphConv narrowing": Layer(lambda lib: lib.GraphConv(WIDTH, 3), two_sides=True),
     "GraphConv widening": Layer(lambda lib: lib.GraphConv(WIDTH, 7, norm="right"), two_sides=True),
+    "GraphormerLayer": Layer(
+        lambda lib: without_shift(lib.GraphormerLayer(6, 5, 2, dropout=0.0, attn_dropout=0.0)),
+        dense,
+        first=None,
+        rounds=6,
+    ),
     "GroupRevRes": Layer(
         lambda lib: lib.GroupRevRes(lib.GraphConv(WIDTH, WIDTH)), two_groups, orders=1, rounds=2
     ),
     "HGTConv": Layer(lambda lib: lib.HGTConv(WIDTH, 3, 2, 2, 3, 0.0, True), two_typings, rounds=4),
+    "HeteroEmbedding": Layer(
+        lambda lib: lib.HeteroEmbedding({"a": 4, "b": 2}, 3), ids_by_type, first=None, keyed=True
+    ),
+    "HeteroLinear": Layer(
+        lambda lib: lib.HeteroLinear({"a": WIDTH, "b": 2}, 3), by_type, first=None, keyed=True
+    ),
+    "JumpingKnowledge": Layer(
+        lambda lib: lib.JumpingKnowledge("max"), outputs_of_layers, first=None
+    ),
+    "JumpingKnowledge lstm": Layer(
+        lambda lib: without_shift(lib.JumpingKnowledge("lstm", 3, 3)),
+        outputs_of_layers,
+        first=None,
+        orders=1,
+        rounds=4,
+    ),
     "LabelPropagation": Layer(
         lambda lib: lib.LabelPropagation(3, 0.5, clamp=False), orders=0, rounds=3
+    ),
+    "LapPosEncoder": Layer(
+        lambda lib: narrowed(lib.LapPosEncoder("Transformer", 1, 4, 6, 2)).eval(),
+        spectrum,
+        first=None,
+        orders=1,
+        rounds=6,
     ),
     "MaxPooling": Layer(lambda lib: lib.MaxPooling()),
     "NNConv": Layer(
@@ -295,6 +308,7 @@ LAYERS = {
         nodes,
         rounds=6,
     ),
+    "PathEncoder": Layer(lambda lib: lib.PathEncoder(4, WIDTH, 2), paths, first=None),
     "RelGraphConv": Layer(lambda lib: lib.RelGraphConv(WIDTH, 3, 3), typed),
     "RelGraphConv basis": Layer(lambda lib: lib.RelGraphConv(WIDTH, 3, 3, "basis", 2), typed),
     "SAGEConv gcn": Layer(lambda lib: lib.SAGEConv(WIDTH, 3, "gcn"), two_sides=True),
@@ -304,6 +318,9 @@ LAYERS = {
     "SAGEConv mean": Layer(lambda lib: lib.SAGEConv(WIDTH, 3, "mean"), two_sides=True),
     "SAGEConv pool": Layer(lambda lib: lib.SAGEConv(WIDTH, 3, "pool"), two_sides=True),
     "SGConv": Layer(lambda lib: lib.SGConv(WIDTH, 3, 2), rounds=2),
+    "Sequential": Layer(
+        lambda lib: lib.Sequential(lib.GraphConv(WIDTH, 4), lib.GraphConv(4, 3)), rounds=2
+    ),
     "Set2Set": Layer(lambda lib: lib.Set2Set(WIDTH, 2, 1), orders=1, rounds=4),
     "SetTransformerDecoder": Layer(
         lambda lib: lib.SetTransformerDecoder(WIDTH, 2, 3, 6, 1, 2), rounds=6
@@ -314,6 +331,10 @@ LAYERS = {
     ),
     "SortPooling": Layer(lambda lib: lib.SortPooling(3)),
     "SparseMHA": Layer(lambda lib: without_shift(of(lib, "SparseMHA")(6, 2)), of_nodes, rounds=3),
+    "SpatialEncoder": Layer(lambda lib: lib.SpatialEncoder(3, 2), steps, first=None),
+    "SpatialEncoder3d": Layer(
+        lambda lib: lib.SpatialEncoder3d(4, 2, 3), placed, first=None, rounds=6
+    ),
     "SumPooling": Layer(lambda lib: lib.SumPooling()),
     "TAGConv": Layer(lambda lib: lib.TAGConv(WIDTH, 3, 2), rounds=2),
     "TWIRLSConv": Layer(lambda lib: lib.TWIRLSConv(WIDTH, 3, 6, 4, **WEIGHTED), rounds=6),
@@ -323,12 +344,17 @@ LAYERS = {
     "TWIRLSUnfoldingAndAttention": Layer(
         lambda lib: lib.TWIRLSUnfoldingAndAttention(WIDTH, 0, 1, 4, 2), rounds=4
     ),
+    "TransE": Layer(lambda lib: lib.TransE(3, WIDTH), triples, first=None, rounds=2),
+    "TransR": Layer(lambda lib: lib.TransR(3, 4, WIDTH, p=2), triples, first=None, rounds=2),
     "TypedLinear": Layer(lambda lib: lib.TypedLinear(WIDTH, 3, 3), rows, first=None),
     "WeightAndSum": Layer(lambda lib: lib.WeightAndSum(WIDTH)),
+    "WeightBasis": Layer(lambda lib: lib.WeightBasis((4, 2), 2, 3), lambda graph: {}, first=None),
 }
 
 # Without parameters, these take any width and dtype.
 POOLINGS = {"AvgPooling", "MaxPooling", "SortPooling", "SumPooling"}
+# These are fed no features.
+UNFED = {"DegreeEncoder", "HeteroEmbedding", "SpatialEncoder", "WeightBasis"}
 
 
 def having(**wanted: Any) -> list[str]:

@@ -48,9 +48,10 @@ def test_docstrings(name):
         parts.append("Parameters\n")
     for part in parts:
         assert part in text, part
-    forward = getattr(ours, name).forward.__doc__
-    for part in ("Parameters\n", "Returns\n", "Raises\n"):
-        assert part in forward, part
+    forward = getattr(ours, name).forward
+    takes = len(inspect.signature(forward).parameters) > 1
+    for part in ("Returns\n", *(("Parameters\n", "Raises\n") if takes else ())):
+        assert part in forward.__doc__, part
 
 
 @every_layer
