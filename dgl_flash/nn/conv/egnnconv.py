@@ -157,7 +157,8 @@ class EGNNConv(nn.Module):
         require_rows(coord_feat, struct.num_src)
         data = {}
         if self.edge_feat_size > 0:
-            assert edge_feat is not None, "Edge features must be provided."
+            if edge_feat is None:
+                raise AssertionError("Edge features must be provided.")
             require_rows(edge_feat, struct.num_edges, "edges")
             data["a"] = edge_feat
         offset = ops.u_sub_v(struct, coord_feat, coord_feat)

@@ -122,8 +122,8 @@ class GINConv(nn.Module):
         """
         struct = read_graph(self, graph, feat)
         feat_src, feat_dst = expand_as_pair(feat, graph)
-        if edge_weight is not None:
-            assert edge_weight.shape[0] == struct.num_edges
+        if edge_weight is not None and edge_weight.shape[0] != struct.num_edges:
+            raise AssertionError
         neigh = reduce_neighbors(struct, self._aggregator_type, feat_src, edge_weight)
         out = (1 + self.eps) * feat_dst + neigh
         if self.apply_func is not None:

@@ -157,7 +157,8 @@ class PNAConvTower(nn.Module):
             require_rows(rows, struct.num_src)
         edges = {}
         if self.edge_feat_size > 0:
-            assert edge_feat is not None, "Edge features must be provided."
+            if edge_feat is None:
+                raise AssertionError("Edge features must be provided.")
             require_rows(edge_feat, struct.num_edges, "edges")
             edges["a"] = edge_feat
         if self._is_as_defined():
@@ -339,8 +340,9 @@ class PNAConv(nn.Module):
         super().__init__()
         self.in_size = in_size
         self.out_size = out_size
-        assert in_size % num_towers == 0, "in_size must be divisible by num_towers"
-        assert out_size % num_towers == 0, "out_size must be divisible by num_towers"
+        for name, size in (("in_size", in_size), ("out_size", out_size)):
+            if size % num_towers != 0:
+                raise AssertionError(f"{name} must be divisible by num_towers")
         self.tower_in_size = in_size // num_towers
         self.tower_out_size = out_size // num_towers
         self.edge_feat_size = edge_feat_size

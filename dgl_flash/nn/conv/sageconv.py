@@ -191,8 +191,8 @@ class SAGEConv(nn.Module):
         """
         struct = read_graph(self, graph, feat)
         feat = _each(self.feat_drop, feat)
-        if edge_weight is not None:
-            assert edge_weight.shape[0] == struct.num_edges
+        if edge_weight is not None and edge_weight.shape[0] != struct.num_edges:
+            raise AssertionError
         _, feat_dst = expand_as_pair(feat, graph)
         neigh = self._aggregate(graph, struct, feat, edge_weight)
         if self._aggre_type != "gcn":

@@ -107,7 +107,8 @@ class TAGConv(nn.Module):
             If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat)
-        assert getattr(graph, "is_homogeneous", True), "Graph is not homogeneous"
+        if not getattr(graph, "is_homogeneous", True):
+            raise AssertionError("Graph is not homogeneous")
         scale = None
         if edge_weight is None:
             feat = as_floats(feat)

@@ -86,7 +86,8 @@ class GlobalAttentionPooling(nn.Module):
         """
         members = read_members(self, graph, feat)
         gate = self.gate_nn(feat)
-        assert gate.shape[-1] == 1, "The output of gate_nn should have size 1 at the last axis."
+        if gate.shape[-1] != 1:
+            raise AssertionError("The output of gate_nn should have size 1 at the last axis.")
         feat = self.feat_nn(feat) if self.feat_nn else feat
         gate = softmax_members(members, gate)
         readout = weighted_sum(members, feat, gate)
