@@ -82,8 +82,10 @@ BREAKING = {"EdgeWeightNorm", "GatedGraphConv", "RelGraphConv", "RelGraphConv ba
 BREAKING |= {"HGTConv", "SAGEConv lstm", "Set2Set", "SetTransformerDecoder"}
 BREAKING |= {"SetTransformerEncoder", "SetTransformerEncoder isab"}
 BREAKING |= {"JumpingKnowledge lstm", "TransR"}
-# An order walks the rows of the graph in plain torch, which on a GPU asks for the current stream.
-BREAKING_ON_CUDA = {"SortPooling"}
+# A maximum, or an order, walks the rows of the graph in plain torch, which on a GPU asks for the
+# current stream.
+BREAKING_ON_CUDA = {"EdgeConv", "GINConv max", "MaxPooling", "PNAConv", "SAGEConv pool"}
+BREAKING_ON_CUDA |= {"SortPooling"}
 
 
 @every_layer
