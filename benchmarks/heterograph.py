@@ -1,4 +1,4 @@
-"""Time a heterograph of thousands of relations: as DGL's slices, as one graph, in plain torch.
+"""Time a heterograph of thousands of relations: as slices, as one graph, in plain torch.
 
     python -m benchmarks.heterograph --out benchmarks/results/heterograph_h200.csv
 
@@ -7,12 +7,13 @@ All add up, over the relations, the mean of the neighbours times a matrix of the
 ==========  ======================================================================================
 loop        plain torch: for each relation gather, multiply, add; its edges lie on the device
 slices      ``dgl.nn.HeteroGraphConv`` with a ``GraphConv`` of ours for each relation
+kept        our ``HeteroGraphConv`` with the same layers
 one graph   our ``RelGraphConv`` on all relations at once
 ==========  ======================================================================================
 
-The graphs of the last two stay on the CPU, the features are on the device. ``ratio`` is to the
+The graphs of the last three stay on the CPU, the features are on the device. ``ratio`` is to the
 loop, ``host_ms`` the time until a call returns. Passes ``slice`` and ``read`` are what a forward of
-``slices`` spends on taking its relations out of the graph, and on reading them too.
+``slices`` and ``kept`` spends on taking its relations out of the graph, and on reading them too.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+import dgl_flash.nn
 from benchmarks.cases import DTYPES, Call
 from benchmarks.environment import describe
 from benchmarks.paths import RESULTS
@@ -36,6 +39,7 @@ from benchmarks.timing import Timer
 from dgl_flash.demo.memory import peak_memory
 from dgl_flash.nn import GraphConv, RelGraphConv
 from dgl_flash.structure import structure
+from dgl_flash.structure.relation_slices import relation_slices
 
 import dgl  # isort: skip  # dgl_flash, which makes it importable, comes first
 
@@ -98,19 +102,24 @@ def loop(graph: dgl.DGLGraph, feat: Tensor, weight: Tensor) -> Call:
     return Call(forward, (feat, weight))
 
 
-def slices(graph: dgl.DGLGraph, feat: Tensor, weight: Tensor) -> Call:
-    """DGL's container of our layers."""
+def slices(graph: dgl.DGLGraph, feat: Tensor, weight: Tensor, library: ModuleType = dgl.nn) -> Call:
+    """A container of our layers: DGL's, unless another library is given."""
     _, num_in, num_out = weight.shape
     layers = {name: GraphConv(num_in, num_out, norm="right", bias=False) for name in graph.etypes}
     for layer, matrix in zip(layers.values(), weight.unbind(), strict=True):
         layer.load_state_dict({"weight": matrix})
-    container = dgl.nn.HeteroGraphConv(layers, aggregate="sum").to(feat.device, feat.dtype)
+    container = library.HeteroGraphConv(layers, aggregate="sum").to(feat.device, feat.dtype)
 
     def forward() -> Tensor:
         found = container(graph, dict(zip(graph.ntypes, feat.chunk(NUM_TYPES), strict=True)))
         return torch.cat([found[kind] for kind in graph.ntypes])
 
     return Call(forward, (feat, *container.parameters()))
+
+
+def kept(graph: dgl.DGLGraph, feat: Tensor, weight: Tensor) -> Call:
+    """Our container of our layers."""
+    return slices(graph, feat, weight, dgl_flash.nn)
 
 
 def one_graph(graph: dgl.DGLGraph, feat: Tensor, weight: Tensor) -> Call:
@@ -127,13 +136,13 @@ def one_graph(graph: dgl.DGLGraph, feat: Tensor, weight: Tensor) -> Call:
     return Call(lambda: layer(merged, feat, types, norm), (feat, layer.linear_r.W))
 
 
-WAYS = {"loop": loop, "slices": slices, "one graph": one_graph}
+WAYS = {"loop": loop, "slices": slices, "kept": kept, "one graph": one_graph}
 
 
 def prepare(
     graph: dgl.DGLGraph, sizes: Sizes, dtype: torch.dtype, device: torch.device
 ) -> Iterator[tuple[str, Call]]:
-    """All three, with the same weights; yields them one after the other, for their memory."""
+    """All of them, with the same weights; yields them one after the other, for their memory."""
     generator = torch.Generator().manual_seed(0)
     feat = torch.randn(NUM_TYPES * sizes.nodes, sizes.width, generator=generator)
     feat = feat.to(device, dtype).requires_grad_()
@@ -143,12 +152,18 @@ def prepare(
         yield path, make(graph, feat, weight)
 
 
-def reading(graph: dgl.DGLGraph, device: torch.device) -> dict[str, Callable[[], object]]:
-    """What a forward of the container does to the graph before it computes."""
+def reading(
+    path: str, graph: dgl.DGLGraph, device: torch.device
+) -> dict[str, Callable[[], object]]:
+    """What a forward of a container does to the graph before it computes; nothing else reads it."""
 
     def take() -> list[dgl.DGLGraph]:
+        if path == "kept":
+            return [part for _, part in relation_slices(graph)]
         return [graph[relation] for relation in graph.canonical_etypes]
 
+    if path not in ("slices", "kept"):
+        return {}
     return {"slice": take, "read": lambda: [structure(part, device) for part in take()]}
 
 
@@ -174,8 +189,7 @@ def measure(graph: dgl.DGLGraph, sizes: Sizes, dtype: str, timer: Timer) -> Iter
     units: dict[str, float] = {}
     for path, call in prepare(graph, sizes, DTYPES[dtype], timer.device):
         passes = {which: getattr(call, which) for which in PASSES}
-        if path == "slices":
-            passes |= reading(graph, timer.device)
+        passes |= reading(path, graph, timer.device)
         for which, run in passes.items():
             timing = timer(run)
             unit = units.setdefault(which, timing.median_ms)

@@ -32,14 +32,16 @@ def test_all_ways_compute_the_same(device: torch.device) -> None:
         grad_feat, *grad_weights = call.both()
         grad_weight = torch.stack(grad_weights) if len(grad_weights) > 1 else grad_weights[0]
         results[path] = call.forward(), grad_feat, grad_weight
-    assert list(results) == ["loop", "slices", "one graph"]
-    for path in ("slices", "one graph"):
+    assert list(results) == ["loop", "slices", "kept", "one graph"]
+    for path in ("slices", "kept", "one graph"):
         torch.testing.assert_close(results[path], results["loop"])
 
 
-def test_reading_takes_every_relation_out(device: torch.device) -> None:
+@pytest.mark.parametrize("path", ["slices", "kept"])
+def test_reading_takes_every_relation_out(path: str, device: torch.device) -> None:
     graph = heterograph.draw_graph(SIZES)
-    passes = heterograph.reading(graph, device)
+    passes = heterograph.reading(path, graph, device)
+    assert heterograph.reading("loop", graph, device) == {}
     assert [part.num_edges() for part in passes["slice"]()] == [
         graph.num_edges(relation) for relation in graph.canonical_etypes
     ]
@@ -59,7 +61,8 @@ def test_one_row_for_each_way_and_pass(
     assert tuple(rows[0]) == heterograph.COLUMNS
     both = ["forward", "both"]
     expected = [("loop", which) for which in both]
-    expected += [("slices", which) for which in (*both, "slice", "read")]
+    for path in ("slices", "kept"):
+        expected += [(path, which) for which in (*both, "slice", "read")]
     expected += [("one graph", which) for which in both]
     assert [(row["path"], row["pass"]) for row in rows] == expected
     units = {row["pass"]: float(row["median_ms"]) for row in rows[:2]}

@@ -45,17 +45,17 @@ def dgl_structure(
         etype_id = 0  # what DGL would answer, without four calls into its library
     else:
         etype_id = graph.get_etype_id(etype)
-    cache = kept_with(graph)
+    known = known_structures(graph, etype_id)
     key = None if device is None else resolve_device(device)  # None: the graph's own device
-    found = cache.get((etype_id, key))
+    found = known.get(key)
     if found is None:
         # The copy on the graph's own device is kept only if asked for: the host needs no second
         # set of indices when all the work is on a GPU.
-        own = cache.get((etype_id, None)) or _read(graph, etype_id)
+        own = known.get(None) or _read(graph, etype_id)
         found = own if key is None else own.to(key)
-        cache[etype_id, key] = found
+        known[key] = found
         if found is own:
-            cache[etype_id, None] = found
+            known[None] = found
     return found
 
 
@@ -66,12 +66,20 @@ def known_dgl_structure(
     cache = graph._graph._cache.get(_CACHE_KEY)
     if cache is None or etype is not None or len(graph.canonical_etypes) != 1:
         return None
-    return cache.get((0, None if device is None else resolve_device(device)))
+    known = cache.get(("structures", 0))
+    if known is None:
+        return None
+    return known.get(None if device is None else resolve_device(device))
 
 
 def kept_with(graph: Any) -> dict[Any, Any]:
     """What is cached on the index object of a DGL graph; see :func:`dgl_structure`."""
     return graph._graph._cache.setdefault(_CACHE_KEY, {})
+
+
+def known_structures(graph: Any, etype_id: int) -> dict[torch.device | None, GraphStructure]:
+    """The structures of a relation by device; the graph and its slices share them."""
+    return kept_with(graph).setdefault(("structures", etype_id), {})
 
 
 def has_many_relations(graph: Any) -> bool:
