@@ -6,7 +6,21 @@ this package meanwhile.
 
 from __future__ import annotations
 
-from dgl_flash.nn import conv, functional, glob, gt, hetero, linear, link, softmax, utils
+from dgl_flash.nn import (
+    conv,
+    explain,
+    factory,
+    functional,
+    glob,
+    gt,
+    hetero,
+    linear,
+    link,
+    network_emb,
+    softmax,
+    sparse_emb,
+    utils,
+)
 from dgl_flash.nn.common import expand_as_pair
 from dgl_flash.nn.conv import (
     AGNNConv,
@@ -14,6 +28,9 @@ from dgl_flash.nn.conv import (
     AtomicConv,
     CFConv,
     ChebConv,
+    CuGraphGATConv,
+    CuGraphRelGraphConv,
+    CuGraphSAGEConv,
     DenseChebConv,
     DenseGraphConv,
     DenseSAGEConv,
@@ -44,6 +61,23 @@ from dgl_flash.nn.conv import (
     TWIRLSConv,
     TWIRLSUnfoldingAndAttention,
 )
+from dgl_flash.nn.explain import (
+    GNNExplainer,
+    HeteroGNNExplainer,
+    HeteroPGExplainer,
+    HeteroSubgraphX,
+    PGExplainer,
+    SubgraphX,
+)
+from dgl_flash.nn.factory import (
+    KNNGraph,
+    RadiusGraph,
+    SegmentedKNNGraph,
+    knn_graph,
+    pairwise_squared_distance,
+    radius_graph,
+    segmented_knn_graph,
+)
 from dgl_flash.nn.functional import edge_softmax
 from dgl_flash.nn.glob import (
     AvgPooling,
@@ -68,10 +102,11 @@ from dgl_flash.nn.gt import (
     SpatialEncoder,
     SpatialEncoder3d,
 )
-from dgl_flash.nn.hetero import HeteroEmbedding, HeteroLinear
+from dgl_flash.nn.hetero import HeteroEmbedding, HeteroGraphConv, HeteroLinear
 from dgl_flash.nn.linear import TypedLinear
 from dgl_flash.nn.link import EdgePredictor, TransE, TransR
 from dgl_flash.nn.missing import attribute_of, install
+from dgl_flash.nn.network_emb import DeepWalk, MetaPath2Vec
 from dgl_flash.nn.utils import JumpingKnowledge, LabelPropagation, Sequential, WeightBasis
 
 __all__ = [
@@ -82,7 +117,11 @@ __all__ = [
     "BiasedMHA",
     "CFConv",
     "ChebConv",
+    "CuGraphGATConv",
+    "CuGraphRelGraphConv",
+    "CuGraphSAGEConv",
     "DGNConv",
+    "DeepWalk",
     "DegreeEncoder",
     "DenseChebConv",
     "DenseGraphConv",
@@ -101,6 +140,7 @@ __all__ = [
     "GINConv",
     "GINEConv",
     "GMMConv",
+    "GNNExplainer",
     "GTLayer",
     "GatedGCNConv",
     "GatedGraphConv",
@@ -110,17 +150,26 @@ __all__ = [
     "GroupRevRes",
     "HGTConv",
     "HeteroEmbedding",
+    "HeteroGNNExplainer",
+    "HeteroGraphConv",
     "HeteroLinear",
+    "HeteroPGExplainer",
+    "HeteroSubgraphX",
     "JumpingKnowledge",
+    "KNNGraph",
     "LabelPropagation",
     "LapPosEncoder",
     "MaxPooling",
+    "MetaPath2Vec",
     "NNConv",
+    "PGExplainer",
     "PNAConv",
     "PathEncoder",
+    "RadiusGraph",
     "RelGraphConv",
     "SAGEConv",
     "SGConv",
+    "SegmentedKNNGraph",
     "Sequential",
     "Set2Set",
     "SetTransformerDecoder",
@@ -129,6 +178,7 @@ __all__ = [
     "SparseMHA",
     "SpatialEncoder",
     "SpatialEncoder3d",
+    "SubgraphX",
     "SumPooling",
     "TAGConv",
     "TWIRLSConv",
@@ -141,13 +191,21 @@ __all__ = [
     "conv",
     "edge_softmax",
     "expand_as_pair",
+    "explain",
+    "factory",
     "functional",
     "glob",
     "gt",
     "hetero",
+    "knn_graph",
     "linear",
     "link",
+    "network_emb",
+    "pairwise_squared_distance",
+    "radius_graph",
+    "segmented_knn_graph",
     "softmax",
+    "sparse_emb",
     "utils",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -47,10 +48,13 @@ _MODULES = """
 DGL_NAMES = frozenset(_NAMES.split())
 DGL_MODULES = frozenset(_MODULES.split())
 _PACKAGE = "dgl_flash.nn"
+# The class of DGL itself, which is imported when it is asked for: not in `__all__`, since a star
+# import would ask for it.
+LAZY = {"NodeEmbedding": f"{_PACKAGE}.sparse_emb"}
 
 
 def attribute_of(module: str) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a module that lacks names of ``dgl.nn``.
+    """Make the ``__getattr__`` of a module that lacks names of ``dgl.nn``, or imports them late.
 
     Parameters
     ----------
@@ -64,6 +68,8 @@ def attribute_of(module: str) -> Callable[[str], Any]:
     """
 
     def __getattr__(name: str) -> Any:
+        if name in LAZY and module in (_PACKAGE, f"{_PACKAGE}.pytorch"):
+            return getattr(importlib.import_module(LAZY[name]), name)
         text = _not_yet(module, name)
         raise AttributeError(text or f"module {module!r} has no attribute {name!r}")
 

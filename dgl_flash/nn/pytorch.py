@@ -12,13 +12,17 @@ from dgl_flash import nn
 from dgl_flash.nn import *  # noqa: F403
 from dgl_flash.nn import (  # noqa: F401
     conv,
+    explain,
+    factory,
     functional,
     glob,
     gt,
     hetero,
     linear,
     link,
+    network_emb,
     softmax,
+    sparse_emb,
     utils,
 )
 from dgl_flash.nn.missing import attribute_of

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from tests.graphs import small_zoo, zoo
+from tests.nn import cugraph_ops
 from tests.numerics import assert_accurate, pseudo_random
 
 every_graph = pytest.mark.parametrize("name", sorted(zoo()))
+cugraph_ops.install()
 TWO_NODE_SETS = {"bipartite_up", "bipartite_down", "block", "relation_slice"}
 homogeneous_graph = pytest.mark.parametrize("name", sorted(zoo().keys() - TWO_NODE_SETS))
 small_graph = pytest.mark.parametrize("name", sorted(small_zoo()))

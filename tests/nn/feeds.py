@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import dgl
 import torch
 
 from tests.nn.common import draw, features
@@ -62,8 +63,29 @@ def outputs_of_layers(graph: Any) -> Inputs:
     return {"feat_list": tuple(draw(graph.num_src_nodes(), 3, seed=seed) for seed in range(3))}
 
 
+def two_types() -> dgl.DGLGraph:
+    """Every node has edges to the other type, so that walks do not end."""
+    there, back = torch.arange(6) % 4, torch.arange(6)
+    return dgl.heterograph({("a", "to", "b"): (back, there), ("b", "back", "a"): (there, back)})
+
+
+def walks(graph: Any) -> Inputs:
+    return {"batch_walk": torch.arange(12).view(3, 4) * 3 % 10}
+
+
+def close_nodes(graph: Any) -> Inputs:
+    """Of the ten nodes of ``two_types``."""
+    ids = torch.arange(24) * 7 % 10
+    return {"pos_u": ids[:8], "pos_v": ids[8:16], "neg_v": ids[8:].view(8, 2)}
+
+
 def by_type(graph: Any) -> Inputs:
     return {"a": draw(graph.num_src_nodes(), WIDTH), "b": draw(4, 2)}
+
+
+def of_all_types(graph: Any) -> Inputs:
+    """By the name of the type, as a homogeneous graph has it."""
+    return {"_N": draw(graph.num_src_nodes(), WIDTH)}
 
 
 def ids_by_type(graph: Any) -> Inputs:

@@ -13,12 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.graphs import regular
 from tests.nn.common import ours, randomise, theirs
 from tests.nn.dense import adjacency
 from tests.nn.feeds import (
     WIDTH,
     Inputs,
     by_type,
+    close_nodes,
     degrees_of_both_kinds,
     dense,
     distances,
@@ -29,6 +31,7 @@ from tests.nn.feeds import (
     levels,
     nodes,
     nodes_and_pairs,
+    of_all_types,
     of_nodes,
     outputs_of_layers,
     pairs,
@@ -42,9 +45,12 @@ from tests.nn.feeds import (
     steps,
     triples,
     two_groups,
+    two_types,
     two_typings,
     typed,
+    walks,
 )
+from tests.nn.parts import cutoffs, mlp, narrowed, without_shift
 from tests.nn.tutorial import of
 from tests.numerics import pseudo_random
 
@@ -163,28 +169,6 @@ def with_leaves(inputs: Inputs, values: Sequence[Tensor]) -> Inputs:
     return {name: replace(value) for name, value in inputs.items()}
 
 
-def without_shift(layer: nn.Module) -> nn.Module:
-    """A bias that moves all scores of a node alike: its gradient is what rounding leaves of 0."""
-    for name, parameter in layer.named_parameters():
-        parameter.requires_grad_(not name.endswith(("k_proj.bias", "att.bias")))
-    return layer
-
-
-def narrowed(layer: nn.Module) -> nn.Module:
-    """A transformer that is 7 wide inside and not 2048, so that derivatives can be checked."""
-    for part in layer.pe_encoder.layers:
-        part.linear1, part.linear2 = nn.Linear(6, 7), nn.Linear(7, 6)
-    return layer
-
-
-def mlp(inputs: int = WIDTH, outputs: int = 3) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, outputs), nn.Tanh())
-
-
-def cutoffs() -> list[Tensor]:
-    return [torch.tensor([2.0, 3.0, 4.0]), torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)]
-
-
 SCALERS = ["identity", "amplification", "attenuation"]
 WEIGHTED = {"attention": True, "use_eta": True, "attn_bef": True}
 
@@ -209,12 +193,25 @@ LAYERS = {
     "ChebConv": Layer(
         lambda lib: lib.ChebConv(WIDTH, 3, 3, activation=torch.tanh), eigenvalues, rounds=3
     ),
+    "CuGraphGATConv": Layer(lambda lib: lib.CuGraphGATConv(WIDTH, 3, 2, residual=True)),
+    "CuGraphRelGraphConv": Layer(lambda lib: lib.CuGraphRelGraphConv(WIDTH, 3, 3), typed),
+    "CuGraphRelGraphConv basis": Layer(
+        lambda lib: lib.CuGraphRelGraphConv(WIDTH, 3, 3, "basis", 2, apply_norm=True), typed
+    ),
+    "CuGraphSAGEConv max": Layer(lambda lib: lib.CuGraphSAGEConv(WIDTH, 3, "max")),
+    "CuGraphSAGEConv mean": Layer(lambda lib: lib.CuGraphSAGEConv(WIDTH, 3)),
     "DGNConv": Layer(
         lambda lib: lib.DGNConv(
             WIDTH, 3, ["dir1-av", "dir2-dx", "mean"], SCALERS, 2.5, edge_feat_size=4
         ).eval(),
         levels,
         rounds=6,
+    ),
+    "DeepWalk": Layer(  # without the part at random
+        lambda lib: lib.DeepWalk(regular(), 3, 4, 2, neg_weight=0, sparse=False),
+        walks,
+        first=None,
+        rounds=2,
     ),
     "DegreeEncoder": Layer(lambda lib: lib.DegreeEncoder(4, 3), degrees_of_both_kinds, first=None),
     "DenseChebConv": Layer(
@@ -274,6 +271,12 @@ LAYERS = {
     "HeteroEmbedding": Layer(
         lambda lib: lib.HeteroEmbedding({"a": 4, "b": 2}, 3), ids_by_type, first=None, keyed=True
     ),
+    "HeteroGraphConv": Layer(
+        lambda lib: lib.HeteroGraphConv({"_E": lib.SAGEConv(WIDTH, 3, "mean")}),
+        of_all_types,
+        first=lambda graph: graph,
+        keyed=True,
+    ),
     "HeteroLinear": Layer(
         lambda lib: lib.HeteroLinear({"a": WIDTH, "b": 2}, 3), by_type, first=None, keyed=True
     ),
@@ -296,6 +299,12 @@ LAYERS = {
         first=None,
         orders=1,
         rounds=6,
+    ),
+    "MetaPath2Vec": Layer(
+        lambda lib: lib.MetaPath2Vec(two_types(), ["to", "back"], 1, 3, 2, sparse=False),
+        close_nodes,
+        first=None,
+        rounds=2,
     ),
     "MaxPooling": Layer(lambda lib: lib.MaxPooling()),
     "NNConv": Layer(
@@ -354,7 +363,14 @@ LAYERS = {
 # Without parameters, these take any width and dtype.
 POOLINGS = {"AvgPooling", "MaxPooling", "SortPooling", "SumPooling"}
 # These are fed no features.
-UNFED = {"DegreeEncoder", "HeteroEmbedding", "SpatialEncoder", "WeightBasis"}
+UNFED = {
+    "DeepWalk",
+    "DegreeEncoder",
+    "HeteroEmbedding",
+    "MetaPath2Vec",
+    "SpatialEncoder",
+    "WeightBasis",
+}
 
 
 def having(**wanted: Any) -> list[str]:

@@ -7,6 +7,9 @@ from dgl_flash.nn.conv.appnpconv import APPNPConv
 from dgl_flash.nn.conv.atomicconv import AtomicConv
 from dgl_flash.nn.conv.cfconv import CFConv
 from dgl_flash.nn.conv.chebconv import ChebConv
+from dgl_flash.nn.conv.cugraph_gatconv import CuGraphGATConv
+from dgl_flash.nn.conv.cugraph_relgraphconv import CuGraphRelGraphConv
+from dgl_flash.nn.conv.cugraph_sageconv import CuGraphSAGEConv
 from dgl_flash.nn.conv.densechebconv import DenseChebConv
 from dgl_flash.nn.conv.densegraphconv import DenseGraphConv
 from dgl_flash.nn.conv.densesageconv import DenseSAGEConv
@@ -42,6 +45,9 @@ __all__ = [
     "AtomicConv",
     "CFConv",
     "ChebConv",
+    "CuGraphGATConv",
+    "CuGraphRelGraphConv",
+    "CuGraphSAGEConv",
     "DGNConv",
     "DenseChebConv",
     "DenseGraphConv",
