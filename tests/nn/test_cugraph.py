@@ -96,7 +96,7 @@ def test_sage(aggr, widths, builder, bias, device):
         {"residual": True, "bias": False, "activation": torch.tanh},
         {"negative_slope": 0.7, "activation": nn.PReLU()},
     ],
-    ids=str,
+    ids=["plain", "no bias", "residual", "activation", "slope"],
 )
 @pytest.mark.parametrize("widths", [(6, 4, 2), (6, 3, 2), (4, 8, 1), (5, 1, 3)], ids=str)
 @every_builder
