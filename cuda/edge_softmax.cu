@@ -51,7 +51,7 @@ __device__ inline RowState load_state(const acc_t* row_state, const Unit& unit, 
 }
 
 __device__ inline acc_t softmax_of(scalar_t score, const RowState& state) {
-    return fast_exp2(LOG2E * to_acc(score) - state.top) * state.inverse;
+    return fast_exp2(fma(LOG2E, to_acc(score), -state.top)) * state.inverse;
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softmax_forward(
@@ -85,17 +85,17 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softma
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
                     const bool exists = owns_head(me) && (full || position + u * S < unit.end);
-                    x[u] = exists
-                               ? LOG2E * to_acc(score[static_cast<int64_t>(ids[u]) * H + me.head])
-                               : minus_infinity();
-                    higher = largest(higher, x[u]);
+                    x[u] = exists ? to_acc(score[static_cast<int64_t>(ids[u]) * H + me.head])
+                                  : minus_infinity();
+                    higher = largest(higher, LOG2E * x[u]);
                 }
                 const acc_t base = higher == minus_infinity() ? static_cast<acc_t>(0) : higher;
                 total *= fast_exp2(top - base);
                 top = higher;
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
-                    total += fast_exp2(x[u] - base);
+                    // Unrounded, as in softmax_of: what a large score loses would show in all others.
+                    total += fast_exp2(fma(LOG2E, x[u], -base));
                 }
             });
         const acc_t highest = largest_over_slots(top);

@@ -136,6 +136,33 @@ __device__ inline void load_row(
     }
 }
 
+// The same of an array in the arithmetic type.
+__device__ inline void load_numbers(
+    const acc_t* __restrict__ array,
+    int64_t row,
+    const Lane& me,
+    bool live,
+    acc_t (&values)[K][V]) {
+    constexpr int wide = 16 / static_cast<int>(sizeof(acc_t));
+    constexpr int step = V < wide ? V : wide;
+    using raw_t = typename raw_vector<step* static_cast<int>(sizeof(acc_t))>::type;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+#pragma unroll
+        for (int v = 0; v < V; v += step) {
+            raw_t raw{};
+            if (live && owns(me, k)) {
+                const acc_t* from = array + row * (H * D) + me.offset + k * P * V + v;
+                raw = __ldg(reinterpret_cast<const raw_t*>(from));
+            }
+#pragma unroll
+            for (int i = 0; i < step; ++i) {
+                values[k][v + i] = reinterpret_cast<const acc_t*>(&raw)[i];
+            }
+        }
+    }
+}
+
 // Sum over the P lanes of a head; every lane gets it.
 __device__ inline acc_t sum_over_head(acc_t x) {
 #pragma unroll

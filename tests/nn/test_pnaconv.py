@@ -35,7 +35,6 @@ from tests.nn.common import (
     draw,
     every_idtype,
     features,
-    may_fall_back,
     ours,
     raised,
     randomise,
@@ -46,7 +45,6 @@ from tests.nn.common import (
 
 dgls = importlib.import_module("dgl.nn.pytorch.conv.pnaconv")
 
-pytestmark = may_fall_back  # of maximum and minimum
 
 PNA = partial(twins, "PNAConv")
 SCALERS = ["identity", "amplification", "attenuation"]
@@ -104,7 +102,7 @@ def test_towers(towers, idtype, device):
     assert graph.idtype == idtype
     layers = steady(8, 4, SMOOTH + ROUGH, SCALERS, 2.5, num_towers=towers, edge_feat_size=2)
     feat = draw(graph.num_nodes(), 8)
-    assert_same(layers, graph, feat, device, edge_feat=efeat(graph))
+    assert_same(layers, graph, feat, device, ulps=512, edge_feat=efeat(graph))
 
 
 @pytest.mark.parametrize("aggregators", [["max", "min"], ["var", "mean"], ["std"], ["sum"]])
@@ -288,7 +286,7 @@ def test_hooks_and_replacements(change, edge_width, device):
     for layer in layers:
         change(layer)
     given = {"edge_feat": efeat(graph)} if edge_width else {}
-    assert_same(layers, graph, features(graph, 4), device, **given)
+    assert_same(layers, graph, features(graph, 4), device, ulps=512, **given)
 
 
 @pytest.mark.parametrize("edge_feat", [False, True])
