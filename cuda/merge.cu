@@ -1,21 +1,16 @@
 // merge.cu: put the pieces of long rows, or the blocks' shares of a sum, together in a fixed order.
 //   merge_sum:     out[row,c] = sum_j part[j,c]
-//   merge_totals:  row_state[row,h] = (max_j top_j, 1 / sum_j w_j total_j)
+//   merge_totals:  row_state[row,h] = (max_j top_j, 1 / sum_j w_j total_j),  w_j = e^(top_j - max_j top_j)
 //   merge_centered:  the sums of gat_backward_dst or dot_attention_backward_dst (centered_sums.cuh), and
 //     the end of a row that follows from them
 //   merge_gatv2_dst: the same for gatv2_backward_dst
 //   merge_softmax: out[row,c] = sum_j w_j part[j,c] / sum_j w_j total_j,  w_j = 2^(top_j - max_j top_j)
 // over the pieces j of the row. A block owns 32 columns of one long row; warp w takes pieces w, w + 8,
 // ... and the eight results meet in shared memory.
-//   merge_largest, merge_smallest: the best of best[j,c], and the first place that has it (contest.cuh)
-//   merge_moments: mean, sum and spread of statistics.cu from sums over the pieces
 //   merge_shares:  out[c] = sum_j part[j,c] over the shares of all blocks that block_sum.cuh wrote
 // Here a block owns 8 columns, which is what one memory sector holds of a share.
 // Prelude: scalar_t, acc_t, index_t, H, D
-#include "common/contest.cuh"
-#include "common/moments.cuh"
-
-constexpr int MERGE_WARPS = 8;
+#include "common/pieces.cuh"
 
 extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_sum(
     const acc_t* __restrict__ part,         // (num_chunks, H, D)
@@ -51,11 +46,14 @@ struct Softmax {
     acc_t sum;
 };
 
-__device__ inline void absorb(Softmax& state, const Softmax& other) {
+constexpr acc_t BASE_2 = 1;
+
+// `scale` turns tops into powers of 2.
+__device__ inline void absorb(Softmax& state, const Softmax& other, acc_t scale) {
     const acc_t top = largest(state.top, other.top);
     const acc_t base = top == minus_infinity() ? static_cast<acc_t>(0) : top;
-    const acc_t mine = fast_exp2(state.top - base);
-    const acc_t theirs = fast_exp2(other.top - base);
+    const acc_t mine = fast_exp2(scale * (state.top - base));
+    const acc_t theirs = fast_exp2(scale * (other.top - base));
     state.top = top;
     state.total = state.total * mine + other.total * theirs;
     state.sum = state.sum * mine + other.sum * theirs;
@@ -78,14 +76,14 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_softmax(
     if (column < H * D) {
         for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
             const acc_t* from = part_state + (j * H + column / D) * 2;
-            absorb(state, Softmax{from[0], from[1], part_sum[j * (H * D) + column]});
+            absorb(state, Softmax{from[0], from[1], part_sum[j * (H * D) + column]}, BASE_2);
         }
     }
     states[warp][lane] = state;
     __syncthreads();
     if (warp == 0 && column < H * D) {
         for (int w = 1; w < MERGE_WARPS; ++w) {
-            absorb(state, states[w][lane]);
+            absorb(state, states[w][lane], BASE_2);
         }
         const int64_t row = long_rows[blockIdx.x];
         from_acc(state.sum / state.total, out[row * (H * D) + column]);
@@ -110,14 +108,14 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_totals(
     if (head < H) {
         for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
             const acc_t* from = part_state + (j * H + head) * 2;
-            absorb(state, Softmax{from[0], from[1], 0});
+            absorb(state, Softmax{from[0], from[1], 0}, LOG2E);
         }
     }
     states[warp][lane] = state;
     __syncthreads();
     if (warp == 0 && head < H) {
         for (int w = 1; w < MERGE_WARPS; ++w) {
-            absorb(state, states[w][lane]);
+            absorb(state, states[w][lane], LOG2E);
         }
         acc_t* at = row_state + (long_rows[blockIdx.x] * static_cast<int64_t>(H) + head) * 2;
         at[0] = state.top;
@@ -229,135 +227,6 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_gatv2_dst(
     part_attn[static_cast<int64_t>(blockIdx.x) * (H * D) + column] =
         to_acc(feat_dst[row * (H * D) + column]) * t;
     store_state(sums, row, column, row_state);
-}
-
-template <bool MOST>
-__device__ inline void merge_winners(
-    const acc_t* __restrict__ part_best,
-    const uint32_t* __restrict__ part_place,
-    const index_t* __restrict__ long_rows,
-    const index_t* __restrict__ chunk_ptr,
-    int64_t num_rows,
-    int64_t num_planes,
-    scalar_t* __restrict__ out,
-    uint8_t* __restrict__ winners) {
-    __shared__ acc_t bests[MERGE_WARPS][32];
-    __shared__ uint32_t places[MERGE_WARPS][32];
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int column = blockIdx.y * 32 + lane;
-    const int64_t last = chunk_ptr[blockIdx.x + 1];
-    acc_t best = weakest<MOST>();
-    uint32_t place = NOBODY;
-    if (column < H * D) {
-#pragma unroll 4
-        for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
-            const int64_t at = j * (H * D) + column;
-            absorb<MOST>(best, place, part_best[at], num_planes > 0 ? part_place[at] : NOBODY);
-        }
-    }
-    bests[warp][lane] = best;
-    places[warp][lane] = place;
-    __syncthreads();
-    if (warp == 0 && column < H * D) {
-        for (int w = 1; w < MERGE_WARPS; ++w) {
-            absorb<MOST>(best, place, bests[w][lane], places[w][lane]);
-        }
-        const bool lost = is_infinite(best);
-        const int64_t at = static_cast<int64_t>(long_rows[blockIdx.x]) * (H * D) + column;
-        from_acc(lost ? static_cast<acc_t>(0) : best, out[at]);
-        place = lost ? NOBODY : place;
-        for (int byte = 0; byte < num_planes; ++byte) {
-            winners[byte * num_rows * (H * D) + at] = static_cast<uint8_t>(place >> 8 * byte);
-        }
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_largest(
-    const acc_t* __restrict__ part_best,      // (num_chunks, H, D)
-    const uint32_t* __restrict__ part_place,  // (num_chunks, H, D)
-    const int64_t num_rows,
-    const int64_t num_planes,               // bytes of a place, 0 if they are not wanted
-    const index_t* __restrict__ long_rows,  // (num_long)
-    const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
-    // outputs
-    scalar_t* __restrict__ out,       // (num_rows, H, D)
-    uint8_t* __restrict__ winners) {  // (num_planes, num_rows, H, D)
-    merge_winners<true>(
-        part_best, part_place, long_rows, chunk_ptr, num_rows, num_planes, out, winners);
-}
-
-extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_smallest(
-    const acc_t* __restrict__ part_best,      // (num_chunks, H, D)
-    const uint32_t* __restrict__ part_place,  // (num_chunks, H, D)
-    const int64_t num_rows,
-    const int64_t num_planes,               // bytes of a place, 0 if they are not wanted
-    const index_t* __restrict__ long_rows,  // (num_long)
-    const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
-    // outputs
-    scalar_t* __restrict__ out,       // (num_rows, H, D)
-    uint8_t* __restrict__ winners) {  // (num_planes, num_rows, H, D)
-    merge_winners<false>(
-        part_best, part_place, long_rows, chunk_ptr, num_rows, num_planes, out, winners);
-}
-
-extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_moments(
-    const index_t* __restrict__ indptr,      // (num_rows + 1)
-    const acc_t* __restrict__ part_total,    // (num_chunks, H, D)
-    const acc_t* __restrict__ part_sum,      // (num_chunks, H, D), or null without spread
-    const acc_t* __restrict__ part_squares,  // (num_chunks, H, D), likewise
-    const int64_t root,
-    const index_t* __restrict__ long_rows,  // (num_long)
-    const index_t* __restrict__ chunk_ptr,  // (num_long + 1)
-    // outputs
-    scalar_t* __restrict__ mean,         // (num_rows, H, D)
-    scalar_t* __restrict__ total,        // (num_rows, H, D) or null
-    scalar_t* __restrict__ spread,       // (num_rows, H, D) or null
-    acc_t* __restrict__ exact_mean,      // (num_rows, H, D) or null
-    acc_t* __restrict__ exact_spread) {  // (num_rows, H, D) or null
-    __shared__ acc_t sums[MERGE_WARPS][3][32];
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const int column = blockIdx.y * 32 + lane;
-    const int64_t last = chunk_ptr[blockIdx.x + 1];
-    acc_t found[3] = {};
-    if (column < H * D) {
-#pragma unroll 4
-        for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
-            const int64_t at = j * (H * D) + column;
-            found[0] += part_total[at];
-            found[1] += part_sum == nullptr ? 0 : part_sum[at];
-            found[2] += part_squares == nullptr ? 0 : part_squares[at];
-        }
-    }
-    for (int i = 0; i < 3; ++i) {
-        sums[warp][i][lane] = found[i];
-    }
-    __syncthreads();
-    if (warp > 0 || column >= H * D) {
-        return;
-    }
-    for (int w = 1; w < MERGE_WARPS; ++w) {
-        for (int i = 0; i < 3; ++i) {
-            found[i] += sums[w][i][lane];
-        }
-    }
-    const int64_t row = long_rows[blockIdx.x];
-    const int64_t at = row * (H * D) + column;
-    const acc_t n = static_cast<acc_t>(indptr[row + 1] - indptr[row]);
-    const acc_t centre = found[0] / n;
-    const acc_t width = spread_of(found[1], found[2], n, root != 0);
-    from_acc(centre, mean[at]);
-    if (total != nullptr) {
-        from_acc(found[0], total[at]);
-    }
-    if (spread != nullptr) {
-        from_acc(width, spread[at]);
-    }
-    if (exact_mean != nullptr) {
-        exact_mean[at] = centre;
-        exact_spread[at] = width;
-    }
 }
 
 constexpr int SHARE_COLUMNS = 8;

@@ -1,7 +1,7 @@
 // statistics.cu: several statistics of a row's edges from one gather.
 //   mean[v,c] = sum_e x[e,c] / n,   spread[v,c] = sum_e (x[e,c] - mean[v,c])^2 / n or its root (ROOT),
 //   most[v,c] = max_e x[e,c],   least[v,c] = min_e x[e,c],   n the edges of row v, x[e] = feat[u] or feat[e]
-// moments.cuh says what is summed, contest.cuh who wins; rows without edges and infinite extremes are 0. The sum is
+// moments.cuh says how spreads are found, contest.cuh who wins; rows without edges and infinite extremes are 0. The sum is
 // told too if wanted, and mean and spread in the arithmetic type, which the gradients need.
 //   statistics_prepare: straight[v,c] and sloped[v,c], so that d loss / d x[e] = straight + sloped x of mean, sum
 //     and spread together
@@ -35,8 +35,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) statistics(
     uint8_t* __restrict__ most_winners,     // (WINNER_BYTES, N_dst, H, D)
     uint8_t* __restrict__ least_winners,    // (WINNER_BYTES, N_dst, H, D)
     acc_t* __restrict__ part_total,         // (num_chunks, H, D)
-    acc_t* __restrict__ part_sum,           // (num_chunks, H, D)
-    acc_t* __restrict__ part_squares,       // (num_chunks, H, D)
+    acc_t* __restrict__ part_mean,          // (num_chunks, H, D)
+    acc_t* __restrict__ part_squares,       // (num_chunks, H, D), about it
     acc_t* __restrict__ part_most,          // (num_chunks, H, D)
     acc_t* __restrict__ part_least,         // (num_chunks, H, D)
     uint32_t* __restrict__ most_places,     // (num_chunks, H, D)
@@ -49,21 +49,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) statistics(
     };
 
     for_each_unit(adj, me, [&](const Unit& unit) {
-        const index_t row_begin = unit.row < 0 ? 0 : indptr[unit.row];
-        const bool has_edges = unit.begin < unit.end;
         typename select<COMPARE_PAIRS, PairWinners<true>, Winners<true>>::type highest;
         typename select<COMPARE_PAIRS, PairWinners<false>, Winners<false>>::type lowest;
-        acc_t first[K][V];
         acc_t added[K][V];
-        acc_t sum[K][V];
-        acc_t squares[K][V];
+        Moments moments[K][V];
+        acc_t seen = 0;  // edges of this slot so far
         clear(highest);
         clear(lowest);
         clear(added);
-        clear(sum);
-        clear(squares);
-        load_row(
-            feat, DEVIATION && has_edges ? fetch(row_begin) : 0, me, DEVIATION && has_edges, first);
+        for_each_element([&](int k, int v) { moments[k][v] = Moments{0, 0}; });
         const auto load = [&](auto kind, const index_t(&ids)[U], index_t position) {
             return gather<decltype(kind)::value>(feat, ids, me, unit, position);
         };
@@ -71,6 +65,18 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) statistics(
             unit, me, fetch, load,
             [&](auto kind, const Gathered& sources, index_t position, int live) {
                 constexpr bool full = decltype(kind)::value;
+                if (DEVIATION && full) {
+                    const Step step = step_of(seen, U);
+                    seen += U;
+                    for_each_element([&](int k, int v) {
+                        acc_t x[U];
+#pragma unroll
+                        for (int u = 0; u < U; ++u) {
+                            x[u] = element(sources.rows[u][k], v);
+                        }
+                        added[k][v] += add_values(moments[k][v], x, step);
+                    });
+                }
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
                     if (!full && u >= live) {
@@ -78,17 +84,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) statistics(
                     }
                     const bool exists = full || position + u * S < unit.end;
                     const uint32_t place = static_cast<uint32_t>(position + u * S - unit.begin);
-                    for_each_element([&](int k, int v) {
-                        const acc_t x = element(sources.rows[u][k], v);
-                        if (MEAN) {
-                            added[k][v] += x;  // 0 where there is no edge
-                        }
-                        if (DEVIATION) {
-                            const acc_t shifted = exists ? x - first[k][v] : NOTHING;
-                            sum[k][v] += shifted;
-                            squares[k][v] += shifted * shifted;
-                        }
-                    });
+                    if (MEAN && !(DEVIATION && full)) {
+                        const Step step = exists ? step_of(seen, 1) : NO_STEP;
+                        seen += exists;
+                        for_each_element([&](int k, int v) {
+                            // 0 where there is no edge
+                            const acc_t x[1] = {element(sources.rows[u][k], v)};
+                            added[k][v] += DEVIATION ? add_values(moments[k][v], x, step) : x[0];
+                        });
+                    }
                     if (MOST) {
                         consider(highest, sources.rows[u], place, exists);
                     }
@@ -98,9 +102,22 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) statistics(
                 }
             });
 
+        // All slots about the mean of the first one, which has edges if any has.
+        acc_t centre[K][V];
+        acc_t sum[K][V];
+        acc_t squares[K][V];
+        if (DEVIATION) {
+            for_each_element([&](int k, int v) {
+                centre[k][v] = from_first_slot(me, moments[k][v].mean);
+                const Sums sums = about(moments[k][v], seen, centre[k][v]);
+                sum[k][v] = sums.sum;
+                squares[k][v] = sums.squares;
+            });
+            scatter_over_slots<0, K>(me, sum);
+            scatter_over_slots<0, K>(me, squares);
+            keep_owned<0, K>(me, centre);
+        }
         scatter_over_slots<0, K>(me, added);
-        scatter_over_slots<0, K>(me, sum);
-        scatter_over_slots<0, K>(me, squares);
         Winners<true> largest_found = spelled_out(highest);
         Winners<false> smallest_found = spelled_out(lowest);
         settle_slots(me, largest_found);
@@ -108,14 +125,30 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) statistics(
         if (unit.row < 0) {
             return;
         }
+        const acc_t n = static_cast<acc_t>(unit.begin < unit.end ? unit.end - unit.begin : 1);
+        acc_t(&average)[K][V] = sum;
+        acc_t(&width)[K][V] = squares;
+#pragma unroll
+        for (int k = 0; k < OWNED; ++k) {
+#pragma unroll
+            for (int v = 0; v < V; ++v) {
+                const bool piece = unit.chunk >= 0;
+                Moments all{};
+                if (DEVIATION) {
+                    all = moments_of(Sums{sum[k][v], squares[k][v]}, n, centre[k][v]);
+                }
+                average[k][v] = piece ? all.mean : added[k][v] / n;
+                width[k][v] = piece ? all.squares : spread_of(all, n, ROOT);
+            }
+        }
         if (unit.chunk >= 0) {
-            const uint32_t before = static_cast<uint32_t>(unit.begin - row_begin);
+            const uint32_t before = static_cast<uint32_t>(unit.begin - indptr[unit.row]);
             if (MEAN) {
                 store_piece(me, unit.chunk, added, part_total);
             }
             if (DEVIATION) {
-                store_piece(me, unit.chunk, sum, part_sum);
-                store_piece(me, unit.chunk, squares, part_squares);
+                store_piece(me, unit.chunk, average, part_mean);
+                store_piece(me, unit.chunk, width, part_squares);
             }
             if (MOST) {
                 store_piece_winners(me, unit.chunk, before, largest_found, part_most, most_places);
@@ -135,24 +168,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) statistics(
         if (TOTAL) {
             store_row(me, unit.row, added, total);
         }
-        const acc_t n = static_cast<acc_t>(has_edges ? unit.end - unit.begin : 1);
-#pragma unroll
-        for (int k = 0; k < OWNED; ++k) {
-#pragma unroll
-            for (int v = 0; v < V; ++v) {
-                added[k][v] /= n;
-                squares[k][v] = spread_of(sum[k][v], squares[k][v], n, ROOT);
-            }
-        }
         if (MEAN) {
-            store_row(me, unit.row, added, mean);
+            store_row(me, unit.row, average, mean);
         }
         if (DEVIATION) {
-            store_row(me, unit.row, squares, spread);
+            store_row(me, unit.row, width, spread);
         }
         if (DEVIATION && exact_mean != nullptr) {
-            store_piece(me, unit.row, added, exact_mean);
-            store_piece(me, unit.row, squares, exact_spread);
+            store_piece(me, unit.row, average, exact_mean);
+            store_piece(me, unit.row, width, exact_spread);
         }
     });
 }

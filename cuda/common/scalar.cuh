@@ -237,6 +237,17 @@ __device__ inline double fast_exp2(double x) {
     return exp2(x);
 }
 
+// To one unit in the last place, without the steps that round it.
+__device__ inline float reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ inline double reciprocal(double x) {
+    return 1 / x;
+}
+
 __device__ inline float largest(float a, float b) {
     return fmaxf(a, b);
 }

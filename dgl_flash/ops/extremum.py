@@ -99,6 +99,7 @@ def launch(
         dtype,
         inputs=(part_best, part_place, struct.num_dst, num_bytes),
         outputs=(out, winners),
+        source="merge_statistics.cu",
     )
     return out, winners
 

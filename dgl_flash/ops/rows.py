@@ -148,24 +148,27 @@ class RowLaunch:
         inputs: tuple[Argument, ...],
         outputs: tuple[Argument, ...],
         head_dim: int | None = None,
+        source: str = "merge.cu",
     ) -> None:
         """Put the pieces of long rows together; nothing to do when no row is cut.
 
         Parameters
         ----------
         entry : str
-            Kernel of ``merge.cu``.
+            Kernel of ``source``.
         dtype : torch.dtype
             Storage type of its features.
         inputs, outputs : tuple
             Arguments before and after the list of long rows.
         head_dim : int, optional
             Width of a head of what is merged, by default D.
+        source : str
+            File in ``cuda/``, by default ``merge.cu``.
         """
         if self.plan is None:
             return
         head_dim = head_dim or self.head_dim
-        kernel = self._merge_kernel(entry, dtype, head_dim)
+        kernel = self._merge_kernel(entry, dtype, head_dim, source)
         columns = -(-self.num_heads * head_dim // MERGE_COLUMNS)
         rows = (self.plan.long_rows, self.plan.chunk_ptr)
         kernel((self.plan.num_long, columns), MERGE_THREADS, *inputs, *rows, *outputs)
@@ -186,17 +189,19 @@ class RowLaunch:
         out : Tensor or int
             (H, D), may be one of the shares.
         """
-        kernel = self._merge_kernel("merge_shares", dtype, self.head_dim)
+        kernel = self._merge_kernel("merge_shares", dtype, self.head_dim, "merge.cu")
         blocks = -(-self.num_heads * self.head_dim // SHARE_COLUMNS)
         kernel((blocks, 1), SHARE_THREADS, part, num_shares, out)
 
-    def _merge_kernel(self, entry: str, dtype: torch.dtype, head_dim: int) -> Kernel:
+    def _merge_kernel(self, entry: str, dtype: torch.dtype, head_dim: int, source: str) -> Kernel:
         index_dtype, device_index = self.kernel.key.index_dtype, self.kernel.device_index
-        return _merge_kernel(entry, dtype, index_dtype, self.num_heads, head_dim, device_index)
+        sizes = self.num_heads, head_dim
+        return _merge_kernel(source, entry, dtype, index_dtype, *sizes, device_index)
 
 
 @functools.lru_cache(maxsize=4096)
 def _merge_kernel(
+    source: str,
     entry: str,
     dtype: torch.dtype,
     index_dtype: torch.dtype,
@@ -205,7 +210,7 @@ def _merge_kernel(
     device_index: int,
 ) -> Kernel:
     constants = (("H", num_heads), ("D", head_dim))
-    return get_kernel(KernelKey("merge.cu", entry, dtype, index_dtype, constants), device_index)
+    return get_kernel(KernelKey(source, entry, dtype, index_dtype, constants), device_index)
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,8 @@ def statistics(
     -----
     **Fused path.** On CUDA one kernel reads each source row once per edge for all statistics, and
     one more does so for all gradients over the reverse adjacency; of a maximum or minimum a byte or
-    two are saved per number. Variances are summed about the row's first neighbour and lose no
-    digits where the mean is large. Bit-equal from run to run. Gradients of gradients
+    two are saved per number. Variances are summed about the mean so far and lose no
+    digits where that is large. Bit-equal from run to run. Gradients of gradients
     take the reference path. Elsewhere, and under ``torch.compile``, the single ops of
     :func:`gspmm` follow each other.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -155,21 +156,22 @@ def forward(
     asked = (wanted.mean, wanted.spread, wanted.spread, wanted.most, wanted.least)
     sizes = [size if flag else 0 for flag in (*asked, wanted.most, wanted.least)]
     pieces = Scratch(acc_dtype, device, *sizes)
-    part_total, part_sum, part_squares, part_most, part_least, *places = pieces.addresses
+    part_total, part_mean, part_squares, part_most, part_least, *places = pieces.addresses
     rows((feat, adj.eids), (*found, *pieces.addresses))
-    if rows.num_long == 0:
+    if rows.plan is None:
         return found
+    merge = partial(rows.merge, dtype=dtype, source="merge_statistics.cu")
     if wanted.mean:
-        shifted = (part_sum, part_squares) if wanted.spread else (0, 0)
-        sums = (adj.indptr, part_total, *shifted, int(wanted.root))
-        rows.merge("merge_moments", dtype, inputs=sums, outputs=found[:5])
+        spreads = (part_mean, part_squares) if wanted.spread else (0, 0)
+        whole = (adj.indptr, rows.plan.chunk_begins, part_total, *spreads, int(wanted.root))
+        merge("merge_moments", inputs=whole, outputs=found[:5])
     for entry, part, place, out, winners in (
         ("merge_largest", part_most, places[0], found.most, found.most_winners),
         ("merge_smallest", part_least, places[1], found.least, found.least_winners),
     ):
         if out is not None:
             inputs = (part, place, num_dst, num_bytes)
-            rows.merge(entry, dtype, inputs=inputs, outputs=(out, winners))
+            merge(entry, inputs=inputs, outputs=(out, winners))
     return found
 
 
