@@ -107,7 +107,8 @@ def test_towers_and_both_id_types(builder, towers, idtype, device):
     graph = builder(idtype)
     layers = steady(8, 4, [*DIRECTIONS, "max"], SCALERS, 2.5, num_towers=towers)
     pair = tuple(Plain(layer, eigenvectors(graph)) for layer in layers)
-    assert_same(pair, graph, features(graph, 8), device, ulps=512)
+    feat = draw(graph.num_nodes(), 8, seed=49)  # of which no sum over the nodes cancels
+    assert_same(pair, graph, feat, device, ulps=256)
 
 
 def test_without_directions(device):
