@@ -191,17 +191,20 @@ def statistics_layout(
 ) -> Layout:
     """Layout of several statistics; arguments as for the softmax.
 
-    There is as much to compute as to read, so that a group's rows are loaded ahead.
+    There is more to compute than to read: what counts is how many edges share the work that is done
+    once a group, and warps that wait for other units than each other.
     """
+    short = has_short_even_rows(adjacency)
+    half = itemsize == 2
+    deep = not half and mean_degree(adjacency) >= LONG_ROWS
     return make_layout(
         num_heads,
         head_dim,
         itemsize,
         vectors=1,
-        row_slots=2 if has_short_even_rows(adjacency) and itemsize == 2 else 1,
-        unroll=2 if has_short_even_rows(adjacency) or itemsize == 2 else 4,
-        min_blocks=4,
-        ahead=not has_short_even_rows(adjacency),
+        row_slots=2 if short and half else 1,
+        unroll=2 if short else 8 if deep else 4,
+        min_blocks=6 if half else 8 if short else 5,
         max_slices=MOST_SLICES,
     )
 

@@ -191,11 +191,17 @@ def test_as_many_lanes_read_a_list_as_it_has_numbers():
     assert collect_layout(TOLOKERS, POKEC, 64, 4).chunk == 0
 
 
-def test_statistics_load_ahead_but_of_short_rows():
-    for itemsize in ITEMSIZES:
-        assert statistics_layout(PRODUCTS, 1, 64, itemsize).ahead
-        assert not statistics_layout(ROAD, 1, 64, itemsize).ahead
-        assert not statistics_backward_layout(PRODUCTS, 1, 64, itemsize).ahead
+def test_statistics_take_as_many_edges_together_as_rows_have():
+    """What is done once a group shows, and 16-bit numbers take the registers of wide ones."""
+    unroll = {facts: statistics_layout(facts, 1, 128, 4).unroll for facts in EVERY}
+    assert unroll[ROAD] == 2
+    assert unroll[ARXIV] == unroll[POKEC] == 4
+    assert unroll[PRODUCTS] == unroll[TOLOKERS] == unroll[PROTEINS] == 8
+    assert {statistics_layout(facts, 1, 128, 2).unroll for facts in EVERY} == {2, 4}
+    for facts in EVERY:
+        for itemsize in ITEMSIZES:
+            assert not statistics_layout(facts, 1, 128, itemsize).ahead
+            assert not statistics_backward_layout(facts, 1, 128, itemsize).ahead
 
 
 def test_the_graphs_of_the_tests_meet_every_rule():
