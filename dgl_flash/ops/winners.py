@@ -7,7 +7,7 @@ back the same way (:func:`put`). Each of the two is the derivative of the other 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from dgl_flash.ops.choose_extremum import (
 )
 from dgl_flash.ops.dispatch import kernels_run
 from dgl_flash.ops.gradients import row_width
-from dgl_flash.ops.rows import RowKernel, packed
+from dgl_flash.ops.rows import RowKernel, RowLaunch, packed
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
@@ -72,20 +72,43 @@ def _by_lists(
 ) -> None:
     """In two steps: list what each edge has won, then read the lists of each source's edges."""
     num_bytes, num_dst, width = winners.shape
-    adj, dtype, device = struct.in_adj, grad.dtype, grad.device
-    layout = lists_layout(adj, 1, width, dtype.itemsize)
-    sort = SORT.on(adj, dtype, 1, width, WINNER_BYTES=num_bytes, MOST_PLACES=2 * layout.chunk)
-    slots = layout.slices * num_dst * layout.slice_width
-    spans = empty_bytes((layout.slices * struct.num_edges * 4,), device)
-    entries = empty_bytes((slots * 2 * dtype.itemsize,), device)
-    sort((grad, winners, struct.num_edges), (spans, entries))
-    layout = collect_layout(adj, struct.out_adj, width, dtype.itemsize)
-    rows = COLLECT.on(struct.out_adj, dtype, 1, width, layout, WINNER_BYTES=1)
+    dtype, device, num_edges = grad.dtype, grad.device, struct.num_edges
+    sort, rows, span_bytes, entry_bytes = _lists(struct, dtype, width, num_bytes)
+    spans, entries = empty_bytes((span_bytes,), device), empty_bytes((entry_bytes,), device)
+    sort((grad, winners, num_edges), (spans, entries))
     pieces = Scratch(accumulator(dtype), device, rows.num_chunks * width)
     (part_sum,) = pieces.addresses
     lists = (spans, entries, struct.out_positions())
-    rows((initial, *lists, num_dst, struct.num_edges), (out, part_sum))
+    rows((initial, *lists, num_dst, num_edges), (out, part_sum))
     rows.merge("merge_sum", dtype, inputs=(part_sum,), outputs=(out,))
+
+
+class _Lists(NamedTuple):
+    """Both steps bound to a graph, and the memory between them."""
+
+    sort: RowLaunch
+    collect: RowLaunch
+    span_bytes: int
+    entry_bytes: int
+
+
+def _lists(struct: GraphStructure, dtype: torch.dtype, width: int, num_bytes: int) -> _Lists:
+    """Bind once: layouts that depend on both adjacencies take longer to find than to launch."""
+    rows, adj = struct.in_adj, struct.out_adj
+    key = ("lists", dtype, width, num_bytes)
+    found = adj.launches.get(key)
+    if found is None:
+        layout = lists_layout(rows, 1, width, dtype.itemsize)
+        collect = collect_layout(rows, adj, width, dtype.itemsize)
+        most = 2 * layout.chunk
+        slots = layout.slices * struct.num_dst * layout.slice_width
+        found = adj.launches[key] = _Lists(
+            SORT.on(rows, dtype, 1, width, WINNER_BYTES=num_bytes, MOST_PLACES=most),
+            COLLECT.on(adj, dtype, 1, width, collect, WINNER_BYTES=1),
+            layout.slices * struct.num_edges * 4,
+            slots * 2 * dtype.itemsize,
+        )
+    return found
 
 
 def _put_to_edges(struct: GraphStructure, winners: Tensor, grad: Tensor, num_parts: int) -> Tensor:
