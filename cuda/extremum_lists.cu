@@ -1,15 +1,16 @@
 // extremum_lists.cu: the gradient of extremum.cu by source, where rows are long and a source wins little of each.
-//   grad_feat[u,c] = sum of grad_out[v,c] over the edges (u -> v) that have won it
+//   grad_feat[u,c] = sum of grad_out[v,c] over the edges (u -> v) that have won it, of one contest or two
 //   extremum_sort: walks the rows of destinations and lists what each edge has won, column and gradient, edge
 //     after edge: a counting sort of the row's winners by their places
 //   extremum_collect: walks the edges of sources and adds up their lists, in shared memory
 // Comparing bytes costs an instruction for four elements of each edge, reading lists only one for each of what it
 // has won. An entry is a gradient and its column, as one load. The order within a list is that of arrival, which
 // no sum sees: a list names a column once, and the lists of a source are added one after the other. A warp owns a
-// slice of a row, or of a piece of a long one.
+// slice of a row, or of a piece of a long one. A maximum and a minimum of the same rows share their lists (CONTESTS
+// = 2); where an edge has won both of a column, both gradients are one entry.
 // Prelude: scalar_t, acc_t, index_t, H (1), D, V, P, HPW (1), K, S, R (1), U, AHEAD (not used), SLICES, LOOPS (1),
-//   WARPS, MIN_BLOCKS, WINNER_BYTES; extremum_sort: S = 1, MOST_PLACES (edges of a unit); extremum_collect: S lists
-//   side by side, U of those in flight, the same SLICE
+//   WARPS, MIN_BLOCKS, WINNER_BYTES, CONTESTS; extremum_sort: S = 1, MOST_PLACES (edges of a unit);
+//   extremum_collect: S lists side by side, U of those in flight, the same SLICE
 #include "common/prizes.cuh"
 
 // A warp's own row of a shared array.
@@ -29,7 +30,7 @@ __device__ inline uint32_t sum_up_to_lane(uint32_t x) {
 
 // Where the slice of a row begins in the lists.
 __device__ inline int64_t list_begin(int64_t row, int64_t num_rows) {
-    return (static_cast<int64_t>(blockIdx.y) * num_rows + row) * SLICE;
+    return (static_cast<int64_t>(blockIdx.y) * num_rows + row) * (CONTESTS * SLICE);
 }
 
 template <int BYTES>
@@ -47,6 +48,15 @@ struct column_of<8> {
     using type = int64_t;
 };
 
+// body(contest, k, v) for every element of each contest.
+template <class Body>
+__device__ inline void for_each_prize(Body body) {
+#pragma unroll
+    for (int c = 0; c < CONTESTS; ++c) {
+        for_each_element([&](int k, int v) { body(c, k, v); });
+    }
+}
+
 // What an edge has won of a column of the slice.
 struct __align__(2 * sizeof(scalar_t)) Entry {
     scalar_t prize;
@@ -56,8 +66,10 @@ struct __align__(2 * sizeof(scalar_t)) Entry {
 using entry_bits = raw_vector<2 * static_cast<int>(sizeof(scalar_t))>::type;
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) extremum_sort(
-    const scalar_t* __restrict__ grad_out,  // (N_dst, H, D)
-    const uint8_t* __restrict__ winners,    // (WINNER_BYTES, N_dst, H, D)
+    const scalar_t* __restrict__ grad_out,    // (N_dst, H, D)
+    const uint8_t* __restrict__ winners,      // (WINNER_BYTES, N_dst, H, D)
+    const scalar_t* __restrict__ other_grad,  // the same of the second contest
+    const uint8_t* __restrict__ other_winners,
     const int64_t num_edges,
     const index_t* __restrict__ indptr,        // (N_dst + 1)
     const index_t* __restrict__ indices,       // (E)
@@ -69,11 +81,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) extremum_so
     const int64_t rows_per_slot,
     // outputs
     uint32_t* __restrict__ spans,  // (SLICES, E): begin and length of each edge's list, 16 bits each
-    entry_bits* __restrict__ entries) {  // (SLICES, N_dst, SLICE), Entry
+    entry_bits* __restrict__ entries) {  // (SLICES, N_dst, CONTESTS, SLICE), Entry
     static_assert(P == 32 && H == 1 && LOOPS == 1, "a warp owns a slice of a row");
-    static_assert(SLICE < 65536, "spans hold 16 bits for either end");
+    static_assert(K * V <= 32, "a bit for each element of a lane");
+    static_assert(CONTESTS * SLICE < 65536, "spans hold 16 bits for either end");
     __shared__ uint32_t counts[WARPS][MOST_PLACES];
-    __shared__ Entry sorted[WARPS][SLICE];
+    __shared__ Entry sorted[WARPS][CONTESTS * SLICE];
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
     const Lane me = this_lane();
@@ -87,21 +100,31 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) extremum_so
             return;
         }
         const uint32_t before = static_cast<uint32_t>(unit.begin - indptr[unit.row]);
-        packet_t grads[K];
-        uint32_t place[K][V];
-        uint32_t rank[K][V];
-        load_row(grad_out, unit.row, me, true, grads);
-        load_places(winners, num_rows, unit.row, me, true, place);
+        packet_t grads[CONTESTS][K];
+        uint32_t place[CONTESTS][K][V];
+        uint32_t rank[CONTESTS][K][V];
+        uint32_t won_both = 0;  // a bit for each element of this lane
+        load_row(grad_out, unit.row, me, true, grads[0]);
+        load_places(winners, num_rows, unit.row, me, true, place[0]);
+        if constexpr (CONTESTS == 2) {
+            load_row(other_grad, unit.row, me, true, grads[1]);
+            load_places(other_winners, num_rows, unit.row, me, true, place[1]);
+            for_each_element([&](int k, int v) {
+                const bool both = place[0][k][v] == place[1][k][v];
+                won_both |= both ? 1u << (k * V + v) : 0u;
+                place[1][k][v] = both ? NOBODY : place[1][k][v];
+            });
+        }
         for (uint32_t i = lane; i < length; i += 32) {
             count[i] = 0;
         }
         __syncwarp();
         int won_before = 0;  // by edges of the pieces before this one
-        for_each_element([&](int k, int v) {
-            won_before += place[k][v] < before;
-            place[k][v] -= before;
-            if (place[k][v] < length) {
-                rank[k][v] = atomicAdd(count + place[k][v], 1u);
+        for_each_prize([&](int c, int k, int v) {
+            won_before += place[c][k][v] < before;
+            place[c][k][v] -= before;
+            if (place[c][k][v] < length) {
+                rank[c][k][v] = atomicAdd(count + place[c][k][v], 1u);
             }
         });
 #pragma unroll
@@ -123,11 +146,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) extremum_so
             listed += __shfl_sync(FULL_WARP, up_to_me, 31);
         }
         __syncwarp();
-        for_each_element([&](int k, int v) {
-            if (place[k][v] < length) {
-                Entry& entry = mine[count[place[k][v]] + rank[k][v]];
-                entry.prize = reinterpret_cast<const scalar_t*>(&grads[k])[v];
+        for_each_prize([&](int c, int k, int v) {
+            if (place[c][k][v] < length) {
+                Entry& entry = mine[count[place[c][k][v]] + rank[c][k][v]];
+                entry.prize = reinterpret_cast<const scalar_t*>(&grads[c][k])[v];
                 entry.column = (k * P + lane) * V + v;
+                if (CONTESTS == 2 && c == 0 && (won_both >> (k * V + v) & 1u)) {
+                    from_acc(
+                        element(grads[0][k], v) + element(grads[CONTESTS - 1][k], v), entry.prize);
+                }
             }
         });
         __syncwarp();
@@ -213,7 +240,7 @@ __device__ inline void add_lists(
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) extremum_collect(
     const scalar_t* __restrict__ initial,    // (N_src, H, D) to begin with, or null
     const uint32_t* __restrict__ spans,      // (SLICES, E)
-    const entry_bits* __restrict__ entries,  // (SLICES, N_dst, SLICE), Entry
+    const entry_bits* __restrict__ entries,  // (SLICES, N_dst, CONTESTS, SLICE), Entry
     const index_t* __restrict__ positions,   // (E), of each position in the rows of destinations
     const int64_t num_cols,                  // N_dst
     const int64_t num_edges,

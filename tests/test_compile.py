@@ -93,6 +93,8 @@ def extreme_flags(entry: str, every: bool) -> tuple[tuple[str, int], ...]:
     found = {"WINNER_BYTES": 2 + on, "PERMUTED": on, "EDGE_ROWS": 0}
     if entry == "extremum_sort":
         found["MOST_PLACES"] = 2 * choose_extremum.LIST_CHUNK
+    if entry in ("extremum_sort", "extremum_collect"):
+        found["CONTESTS"] = 1 + on
     if entry.startswith("statistics"):
         found |= {"MEAN": 1, "TOTAL": on, "DEVIATION": 1, "ROOT": 1, "MOST": 1, "LEAST": 1}
     elif entry == "extremum":

@@ -19,7 +19,7 @@ from dgl_flash.ops.choose_extremum import (
     wants_lists,
 )
 from dgl_flash.ops.rows import RowKernel
-from dgl_flash.ops.winners import put_to_nodes
+from dgl_flash.ops.winners import put_by_lists
 
 if TYPE_CHECKING:
     from dgl_flash.structure import GraphStructure
@@ -273,7 +273,8 @@ def backward(
         rows((*arrays, places, struct.num_dst), (grad_feat, part_sum))
         rows.merge("merge_sum", dtype, inputs=(part_sum,), outputs=(grad_feat,))
     if lists:
-        for grad, won in zip((grads.most, grads.least), winners, strict=True):
-            if grad is not None and won is not None:
-                grad_feat = put_to_nodes(struct, won, grad, grad_feat)
+        given = zip(winners, (grads.most, grads.least), strict=True)
+        prizes = [(won, grad) for won, grad in given if won is not None and grad is not None]
+        if prizes:
+            grad_feat = put_by_lists(struct, prizes, grad_feat)
     return torch.zeros_like(feat) if grad_feat is None else grad_feat

@@ -7,6 +7,7 @@ back the same way (:func:`put`). Each of the two is the derivative of the other 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -41,20 +42,17 @@ COLLECT = RowKernel("extremum_lists.cu", "extremum_collect", lists_layout)
 PICK_THREADS = 256
 
 
-def put_to_nodes(
-    struct: GraphStructure, winners: Tensor, grad: Tensor, initial: Tensor | None = None
-) -> Tensor:
-    """Sum (N_dst, F) to (N_src, F), on top of ``initial`` if there is one."""
+def put_to_nodes(struct: GraphStructure, winners: Tensor, grad: Tensor) -> Tensor:
+    """Sum (N_dst, F) to (N_src, F)."""
     width = winners.shape[2]
+    if wants_lists(struct.in_adj) and struct.num_src * width > 0:
+        return put_by_lists(struct, [(winners, grad)])
     out = empty((struct.num_src, width), grad.dtype, grad.device)
     if out.numel() == 0:
         return out
     if struct.num_edges == 0:
-        return out.zero_() if initial is None else out.copy_(initial)
-    if initial is None and not wants_lists(struct.in_adj):
-        _by_bytes(struct, winners, grad, out)
-    else:
-        _by_lists(struct, winners, grad, initial, out)
+        return out.zero_()
+    _by_bytes(struct, winners, grad, out)
     return out
 
 
@@ -67,44 +65,66 @@ def _by_bytes(struct: GraphStructure, winners: Tensor, grad: Tensor, out: Tensor
     rows.merge("merge_sum", grad.dtype, inputs=(part_sum,), outputs=(out,))
 
 
-def _by_lists(
-    struct: GraphStructure, winners: Tensor, grad: Tensor, initial: Tensor | None, out: Tensor
-) -> None:
-    """In two steps: list what each edge has won, then read the lists of each source's edges."""
+def put_by_lists(
+    struct: GraphStructure, prizes: Sequence[tuple[Tensor, Tensor]], initial: Tensor | None = None
+) -> Tensor:
+    """Sum to sources in two steps: list what each edge has won, then read each source's lists.
+
+    Parameters
+    ----------
+    struct : GraphStructure
+        The graph, with edges.
+    prizes : sequence of tuple
+        Winners (B, N_dst, F) and what they have won (N_dst, F), of one contest or two.
+    initial : Tensor, optional
+        (N_src, F) to add to.
+
+    Returns
+    -------
+    Tensor
+        (N_src, F)
+    """
+    (winners, grad), *others = prizes
+    other_winners, other_grad = others[0] if others else (None, None)
     num_bytes, num_dst, width = winners.shape
     dtype, device, num_edges = grad.dtype, grad.device, struct.num_edges
-    sort, rows, span_bytes, entry_bytes = _lists(struct, dtype, width, num_bytes)
-    spans, entries = empty_bytes((span_bytes,), device), empty_bytes((entry_bytes,), device)
-    sort((grad, winners, num_edges), (spans, entries))
+    out = empty((struct.num_src, width), dtype, device)
+    bound = _lists(struct, dtype, width, num_bytes, len(prizes))
+    spans, entries = empty_bytes((bound.spans,), device), empty_bytes((bound.entries,), device)
+    bound.sort((grad, winners, other_grad, other_winners, num_edges), (spans, entries))
+    rows = bound.collect
     pieces = Scratch(accumulator(dtype), device, rows.num_chunks * width)
     (part_sum,) = pieces.addresses
     lists = (spans, entries, struct.out_positions())
     rows((initial, *lists, num_dst, num_edges), (out, part_sum))
     rows.merge("merge_sum", dtype, inputs=(part_sum,), outputs=(out,))
+    return out
 
 
 class _Lists(NamedTuple):
-    """Both steps bound to a graph, and the memory between them."""
+    """Both steps bound to a graph, and the bytes between them."""
 
     sort: RowLaunch
     collect: RowLaunch
-    span_bytes: int
-    entry_bytes: int
+    spans: int
+    entries: int
 
 
-def _lists(struct: GraphStructure, dtype: torch.dtype, width: int, num_bytes: int) -> _Lists:
+def _lists(
+    struct: GraphStructure, dtype: torch.dtype, width: int, num_bytes: int, contests: int
+) -> _Lists:
     """Bind once: layouts that depend on both adjacencies take longer to find than to launch."""
     rows, adj = struct.in_adj, struct.out_adj
-    key = ("lists", dtype, width, num_bytes)
+    key = ("lists", dtype, width, num_bytes, contests)
     found = adj.launches.get(key)
     if found is None:
         layout = lists_layout(rows, 1, width, dtype.itemsize)
         collect = collect_layout(rows, adj, width, dtype.itemsize)
-        most = 2 * layout.chunk
-        slots = layout.slices * struct.num_dst * layout.slice_width
+        sort = {"WINNER_BYTES": num_bytes, "MOST_PLACES": 2 * layout.chunk, "CONTESTS": contests}
+        slots = layout.slices * struct.num_dst * layout.slice_width * contests
         found = adj.launches[key] = _Lists(
-            SORT.on(rows, dtype, 1, width, WINNER_BYTES=num_bytes, MOST_PLACES=most),
-            COLLECT.on(adj, dtype, 1, width, collect, WINNER_BYTES=1),
+            SORT.on(rows, dtype, 1, width, layout, **sort),
+            COLLECT.on(adj, dtype, 1, width, collect, WINNER_BYTES=1, CONTESTS=contests),
             layout.slices * struct.num_edges * 4,
             slots * 2 * dtype.itemsize,
         )

@@ -153,6 +153,17 @@ def test_extremes_are_those_of_gspmm(degree, on_edges, device):
             assert torch.equal(mine, wanted)
 
 
+@every_dtype
+@every_layout
+def test_an_edge_may_win_both(rows, dtype, device):
+    """Of equal values the first is the largest and the smallest, and of few values many are."""
+    graph = LAYOUT_GRAPHS[rows]()
+    for values in (1, 2):
+        feat = steps(graph.num_nodes(), 40, values=values, seed=3, dtype=dtype, device=device)
+        run_both(graph, device, feat, ("max", "min"), False)
+        run_both(graph, device, feat, ("max", "mean", "min"), False)
+
+
 def test_equal_rows_have_no_spread_and_pass_nothing_back(device):
     graph = skewed_graph()
     feat = torch.full((300, 5), 0.1, device=device, requires_grad=True)
