@@ -25,7 +25,7 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 CUDA_SOURCES = $(shell find cuda -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test sanitize notebooks bench lint format clean distclean
+.PHONY: help demo test gpu-test sanitize docs notebooks bench lint format clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ sanitize: $(READY_TEST) ## run every kernel under compute-sanitizer (of the CUDA
 	  PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool --error-exitcode 1 \
 	    $(PY) -m tests.sanitize || exit 1; \
 	done
+
+docs: $(READY_TEST) ## write docs/layers.md from the docstrings and from what the layers do
+	@$(PY) -m docs.layers
 
 notebooks: $(READY_TEST) ## execute the notebooks top to bottom and store what they show
 	@$(PY) notebooks/execute.py $(NOTEBOOK_ARGS)

@@ -125,6 +125,11 @@ class AddUp:
         """Begin a list that can be given to a call, and that keeps no tensor."""
         return RunningSum(self.name)
 
+    def of_stack(self, parts: Tensor) -> Tensor:
+        r"""Reduce (R, \*) along the first dimension, for parts that lie in one tensor anyway."""
+        found: Tensor = getattr(torch, self.name)(parts, dim=0)
+        return found
+
     def __call__(self, inputs: Sequence[Tensor] | RunningSum, dsttype: str) -> Tensor | None:
         """Reduce a list of tensors, with DGL's arguments for it; of nothing there is None."""
         if len(inputs) == 0:
@@ -153,6 +158,11 @@ def get_aggregate_fn(agg: str) -> Callable[[Any, str], Tensor | None]:
     ------
     DGLError
         For another name.
+
+    Notes
+    -----
+    **Fused path.** No kernel, on any device: sums and means are added up in one tensor by torch, so
+    that results need not be kept for it; the others stack them.
     """
     if agg in ("sum", "mean"):
         return AddUp(agg)

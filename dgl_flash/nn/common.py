@@ -135,14 +135,14 @@ def degree_scale(struct: GraphStructure, side: str, exponent: float, feat: Tenso
     return struct.degree_scale(side, exponent, wide)
 
 
-def expand_as_pair(value: Any, graph: Any = None) -> tuple[Any, Any]:
+def expand_as_pair(input_: Any, g: Any = None) -> tuple[Any, Any]:
     """Split into a source and a destination part, as ``dgl.utils.expand_as_pair`` does.
 
     Parameters
     ----------
-    value : Any
+    input_ : Any
         A pair is returned as it is; anything else stands for both sides.
-    graph : DGLGraph, optional
+    g : DGLGraph, optional
         On a block, whose destinations are its first sources, the second part of a tensor (or of a
         dict of tensors by node type) is cut to the destinations.
 
@@ -150,14 +150,18 @@ def expand_as_pair(value: Any, graph: Any = None) -> tuple[Any, Any]:
     -------
     tuple
         Source and destination part.
+
+    Notes
+    -----
+    **Fused path.** There is none: nothing is computed.
     """
-    if isinstance(value, tuple):
-        return value
-    if not getattr(graph, "is_block", False):
-        return value, value
-    if isinstance(value, dict):
-        return value, {key: part[: graph.num_dst_nodes(key)] for key, part in value.items()}
-    return value, value[: graph.num_dst_nodes()]
+    if isinstance(input_, tuple):
+        return input_
+    if not getattr(g, "is_block", False):
+        return input_, input_
+    if isinstance(input_, dict):
+        return input_, {key: part[: g.num_dst_nodes(key)] for key, part in input_.items()}
+    return input_, input_[: g.num_dst_nodes()]
 
 
 def as_floats(feat: Tensor) -> Tensor:

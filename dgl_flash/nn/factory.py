@@ -58,10 +58,11 @@ class KNNGraph(nn.Module):
     coordinates; from products of float32 far from 0 DGL takes wrong neighbours. An unknown
     ``dist`` is an error for each algorithm. Half types and integers work for each.
 
-    **Fused path.** There is none. On CUDA, and in more than 8 dimensions, distances come from
-    matrix products in blocks of at most ``dgl_flash.nn.neighbours.BUDGET`` bytes, never as an
-    N × N matrix. On the CPU a kd-tree (J. L. Bentley, Communications of the ACM 1975,
-    https://doi.org/10.1145/361002.361007) of SciPy searches in few dimensions.
+    **Fused path.** On CUDA, and in more than 8 dimensions, distances come from torch's matrix
+    products in blocks of at most ``dgl_flash.nn.neighbours.BUDGET`` bytes, never as an N × N
+    matrix. The graph itself is DGL's, on the CPU. On the CPU a kd-tree (J. L. Bentley,
+    Communications of the ACM 1975, https://doi.org/10.1145/361002.361007) of SciPy searches in few
+    dimensions.
 
     Examples
     --------
@@ -132,7 +133,7 @@ class SegmentedKNNGraph(nn.Module):
     What :class:`KNNGraph` says about algorithms, exactness, ties and devices holds here too. With
     an empty set no point has neighbours, but each is a node; DGL drops them.
 
-    **Fused path.** There is none. Sets of the same size are searched together.
+    **Fused path.** That of :class:`KNNGraph`; sets of the same size are searched together.
 
     Examples
     --------
@@ -216,9 +217,10 @@ class RadiusGraph(nn.Module):
     Where DGL is wrong: distances have gradients without self-loops too, and derivatives of any
     order; half types work; with r = inf there are no self-loops unless they are asked for.
 
-    **Fused path.** There is none. Distances of pairs are computed in blocks of at most
-    ``dgl_flash.nn.neighbours.BUDGET`` bytes, or on the CPU in few dimensions for the pairs that a
-    kd-tree finds; those of the edges are computed again, so that autograd keeps no others.
+    **Fused path.** Distances of pairs are computed by torch in blocks of at most
+    ``dgl_flash.nn.neighbours.BUDGET`` bytes; those of the edges are computed again, so that
+    autograd keeps no others. The graph itself is DGL's, on the CPU. On the CPU, in few dimensions,
+    a kd-tree of SciPy finds the pairs.
 
     Examples
     --------
@@ -280,7 +282,10 @@ def knn_graph(
     dist: str = "euclidean",
     exclude_self: bool = False,
 ) -> Any:
-    """Join points to their ``k`` nearest neighbours; see :class:`KNNGraph` for all else."""
+    """Join points to their ``k`` nearest neighbours; see :class:`KNNGraph` for all else.
+
+    **Fused path.** That of :class:`KNNGraph`.
+    """
     check_points(x, "knn_graph", dims=(2, 3))
     k = positive(k, exclude_self)
     check_some(x)
@@ -296,7 +301,10 @@ def segmented_knn_graph(
     dist: str = "euclidean",
     exclude_self: bool = False,
 ) -> Any:
-    """Join points to neighbours in their set; see :class:`SegmentedKNNGraph` for all else."""
+    """Join points to neighbours in their set; see :class:`SegmentedKNNGraph` for all else.
+
+    **Fused path.** That of :class:`SegmentedKNNGraph`.
+    """
     check_points(x, "segmented_knn_graph", dims=(2,))
     k = positive(k, exclude_self)
     check_some(x)
@@ -314,7 +322,10 @@ def radius_graph(
     compute_mode: str = "donot_use_mm_for_euclid_dist",
     get_distances: bool = False,
 ) -> Any:
-    """Join points that are at most ``r`` apart; see :class:`RadiusGraph` for all else."""
+    """Join points that are at most ``r`` apart; see :class:`RadiusGraph` for all else.
+
+    **Fused path.** That of :class:`RadiusGraph`.
+    """
     check_points(x, "radius_graph", dims=(2,), integers=False)
     if r <= 0:
         raise dgl_error(f"Invalid r value. expect r > 0, got r = {r}")
@@ -346,6 +357,10 @@ def pairwise_squared_distance(x: Tensor) -> Tensor:
     -------
     Tensor
         (B, N, N). What rounding leaves of a distance of 0 can be negative, as in DGL.
+
+    Notes
+    -----
+    **Fused path.** There is none: it is a matrix product of torch.
     """
     if x.is_floating_point():
         # The shift does not change the distances, but far from 0 what is left of them.

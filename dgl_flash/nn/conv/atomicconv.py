@@ -87,7 +87,7 @@ class AtomicConv(nn.Module):
     Predicting Protein-Ligand Binding Affinity", 2017, https://arxiv.org/abs/1703.10603.
 
     **Fused path.** Products and sum run in one CUDA kernel (``dgl_flash.ops.u_mul_e_sum``), so that
-    no tensor of shape (E, T, K) exists; the filters (E, K) and what autograd keeps of them are in
+    no tensor of shape (E, T, K) exists. The filters (E, K) and what autograd keeps of them are in
     plain torch. On the CPU all is, without such a tensor either.
 
     DGL keeps the passed tensors themselves as parameters, so that two layers made from the same

@@ -236,9 +236,9 @@ class GATConv(nn.Module):
     CUDA kernel (``dgl_flash.ops.gat``), in float64, float32, float16 and bfloat16, for any number
     of heads and a head width up to 512; further dimensions of the features are more heads. The
     scores of both ends come from one matrix product of the projected features. Attention is written
-    when it is asked for; memory for edges times width is never needed. On the CPU plain torch
-    computes the same, with numbers for edges times heads. A hook on, or another module for,
-    ``leaky_relu`` or ``attn_drop`` is called, between ops for scores, softmax and sum.
+    when it is asked for; memory for edges times width is never needed. On the CPU, and for wider
+    heads, plain torch computes the same, with numbers for edges times heads. A hook on, or another
+    module for, ``leaky_relu`` or ``attn_drop`` is called, between ops for scores, softmax and sum.
 
     Examples
     --------

@@ -90,7 +90,7 @@ class SAGEConv(nn.Module):
     the edges. The maximum saves where in its row each winner stands, in as few bytes as the largest
     in-degree allows, for the kernel of the gradient. ``"lstm"`` has to lay out the sequences:
     destinations of 1, 2, 3 to 4, 5 to 8, ... in-edges form a batch each, filled up to its longest
-    sequence, for torch's LSTM (cuDNN on a GPU). It asks the device for the size of each batch.
+    sequence, for torch's LSTM (cuDNN on a GPU), and the device is asked for the size of each batch.
 
     Examples
     --------

@@ -59,6 +59,10 @@ class MultiHeadAttention(nn.Module):
         Held and not applied, as in DGL.
     norm_in, norm_inter : LayerNorm
         The norms.
+
+    Notes
+    -----
+    **Fused path.** That of :class:`SetTransformerEncoder`.
     """
 
     def __init__(
@@ -136,6 +140,10 @@ class SetAttentionBlock(nn.Module):
     ----------
     mha : MultiHeadAttention
         The attention.
+
+    Notes
+    -----
+    **Fused path.** That of :class:`SetTransformerEncoder`.
     """
 
     def __init__(
@@ -187,6 +195,10 @@ class InducedSetAttentionBlock(nn.Module):
         (m, d_model)
     mha : ModuleList
         The two attentions.
+
+    Notes
+    -----
+    **Fused path.** That of :class:`SetTransformerEncoder`.
     """
 
     def __init__(
@@ -259,6 +271,10 @@ class PMALayer(nn.Module):
         The attention.
     ffn : Sequential
         What the rows pass before: Linear, ReLU, dropout, Linear.
+
+    Notes
+    -----
+    **Fused path.** That of :class:`SetTransformerEncoder`.
     """
 
     def __init__(
