@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 
 import pytest
-import torch
 from torch import nn
 
 from dgl_flash.nn.missing import DGL_NAMES
 from tests.graphs import regular, self_loops
-from tests.nn.common import for_dgl, ours
+from tests.nn.common import ours
 from tests.nn.layers import LAYERS, every_layer
 from tests.nn.tutorial import TUTORIAL
 from tests.nn.variants import CLASSES
-from tests.numerics import assert_accurate
+from tests.nn.verdicts import assert_dgls
 
 # DGL's, which frees storages.
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
@@ -33,8 +32,6 @@ PUBLIC = {
 GRAPHS_OF_POINTS = {"KNNGraph", "RadiusGraph", "SegmentedKNNGraph"}
 # Arguments of another kind; test_heterographconv_slices.py has its contract.
 CONTRACT_ELSEWHERE = {"HeteroGraphConv"}
-# DGL's derivative of a distance of 0.
-NAN_AT_SELF_LOOPS = {"EGNNConv"}
 
 
 def test_every_public_layer_is_in_the_table():
@@ -64,17 +61,4 @@ def test_docstrings(name):
 @every_layer
 @pytest.mark.parametrize("builder", [regular, self_loops])
 def test_outputs_and_gradients_are_dgls(name, builder, device):
-    layer, graph = LAYERS[name], builder()
-    mine, other = layer.twins()
-    inputs = layer.inputs(graph)
-    found = layer.run(mine, graph, inputs, device, torch.float32)
-    usual = layer.run(other, for_dgl(graph), inputs, "cpu", torch.float32)
-    exact = layer.run(mine.cpu(), graph, inputs, "cpu", torch.float64)
-    assert found.keys() == usual.keys()
-    if builder is self_loops and name in NAN_AT_SELF_LOOPS:
-        usual = {key: value.float() for key, value in exact.items()}
-    for key, value in found.items():
-        judged = [
-            tensor.reshape(1, -1) for tensor in (value.cpu(), usual[key], exact[key].double())
-        ]
-        assert_accurate(*judged, what=key, ulps=64)
+    assert_dgls(name, builder(), device)
