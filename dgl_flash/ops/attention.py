@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,8 @@ class AttentionFunction(Function):
         if grad_out is None and grad_attention is None:
             return (*unneeded, *(None,) * len(wanted))
         if torch.is_grad_enabled():
-            found = _differentiable(ctx, operands, bias, weight, (grad_out, grad_attention))
+            given = ctx.kind, ctx.struct, ctx.number, ctx.rest, wanted
+            found = differentiable(*given, operands, bias, weight, (grad_out, grad_attention))
             return (*unneeded, *found)
         values = operands[ctx.kind.kernels.values]
         if grad_out is None:
@@ -123,27 +124,30 @@ def _with(rest: EdgeTerms, bias: Tensor | None, weight: Tensor | None) -> EdgeTe
     return dataclasses.replace(rest, bias=bias, weight=weight)
 
 
-def _differentiable(
-    ctx: Any,
-    operands: list[Tensor],
+def differentiable(
+    kind: Attention,
+    struct: GraphStructure,
+    number: float,
+    rest: EdgeTerms,
+    wanted: Sequence[bool],
+    operands: Sequence[Tensor],
     bias: Tensor | None,
     weight: Tensor | None,
     grads: tuple[Tensor | None, Tensor | None],
 ) -> list[Tensor | None]:
-    """Gradients that can be differentiated again."""
-    rest, wanted = ctx.rest, ctx.needs_input_grad[5:]
+    """Gradients of bias, weight and operands that can be differentiated again."""
     # Aliases, so that one tensor passed twice still gets two gradients.
     inputs = [t if t is None else t.view_as(t) for t in (bias, weight, *operands)]
     keep = None
     if rest.seed is not None:
-        values = operands[ctx.kind.kernels.values]
+        values = operands[kind.kernels.values]
         dtype = accumulator(values.dtype)
-        keep = edge_mask(ctx.struct, values.shape[1], dtype, rest.drop, rest.seed)
+        keep = edge_mask(struct, values.shape[1], dtype, rest.drop, rest.seed)
     more = {"bias_op": "mul"} if rest.multiply else {}
-    outputs = ctx.kind.reference(
-        ctx.struct,
+    outputs = kind.reference(
+        struct,
         *inputs[2:],
-        ctx.number,
+        number,
         edge_bias=inputs[0],
         edge_weight=inputs[1],
         keep=keep,

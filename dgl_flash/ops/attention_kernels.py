@@ -146,6 +146,7 @@ def forward(
     number: float,
     terms: EdgeTerms,
     layout: Layout | None = None,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Output, and the log-sum-exp of each row and head.
 
@@ -163,6 +164,8 @@ def forward(
         What edges bring, packed.
     layout : Layout, optional
         Another one than the chosen one.
+    out : Tensor, optional
+        Where to write the output, contiguous.
 
     Returns
     -------
@@ -173,7 +176,8 @@ def forward(
     _, num_heads, head_dim = values.shape
     dtype, device = values.dtype, values.device
     rows = _bind(kind.forward, kind, adj, operands, layout, terms.flags(adj))
-    out = empty((struct.num_dst, num_heads, head_dim), dtype, device)
+    if out is None:
+        out = empty((struct.num_dst, num_heads, head_dim), dtype, device)
     lse = empty((struct.num_dst, num_heads), accumulator(dtype), device)
     width, states = num_heads * head_dim, num_heads * 2
     pieces = Scratch(lse.dtype, device, rows.num_chunks * width, rows.num_chunks * states)
