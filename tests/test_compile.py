@@ -62,6 +62,8 @@ def attention_flags(kind: str, which: str, every: bool) -> tuple[tuple[str, int]
     found["MULTIPLY"] = on if kind == "dot_attention" else 0
     if kind == "dot_attention":
         found["SAME_ROWS"] = 0
+    if kind == "gatv2":
+        found["BY_BLOCK"] = on
     if which.startswith("backward"):
         found["GRAD_ATTENTION"] = on
     if which == "backward_src":

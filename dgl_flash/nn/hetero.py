@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
 from dgl_flash.nn.across import AddUp, get_aggregate_fn
 from dgl_flash.nn.common import expand_as_pair
+from dgl_flash.nn.jointly import Call, attend_jointly
 from dgl_flash.nn.missing import attribute_of
-from dgl_flash.nn.projections import project_pairs
-from dgl_flash.nn.together import attend_together
 from dgl_flash.structure.relation_slices import relation_slices
 
 __all__ = ["HeteroEmbedding", "HeteroGraphConv", "HeteroLinear"]
@@ -19,14 +18,6 @@ __all__ = ["HeteroEmbedding", "HeteroGraphConv", "HeteroLinear"]
 __getattr__ = attribute_of(__name__)
 
 EdgeType = str | tuple[str, str, str]
-
-
-class _Call(NamedTuple):
-    part: Any  # the edges of a relation
-    module: Any
-    pair: tuple[Any, Any]
-    more: tuple[Any, ...]
-    named: Mapping[str, Any]
 
 
 class HeteroGraphConv(nn.Module):
@@ -74,13 +65,13 @@ class HeteroGraphConv(nn.Module):
     **Fused path.** That of each layer, relation by relation. The relations are taken out of the
     graph at the first call and kept with it until it changes, together with the compressed edges,
     transposes and degrees that layers read; features of nodes and edges are always those that the
-    graph has now. The linear maps that :class:`GATv2Conv` begins with are one product for all
-    layers that read the same features, where these are so few that launches would take longer; so
-    projected, layers of one type of destinations attend in one autograd function, unless they drop
-    attention or are called with more than features.
-    Sums and means are added up in one tensor (two from 33 relations on), so that results need not
-    be kept for it; the other aggregators stack them. For thousands of relations of one width,
-    :class:`RelGraphConv` on ``dgl.to_homogeneous(g)`` is one kernel for all.
+    graph has now. Sums and means are added up in one tensor (two from 33 relations on), so that
+    results need not be kept for it; the other aggregators stack them. On a GPU, the layers of one
+    type of destinations take one kernel a pass, and one product a type of sources, where all are a
+    :class:`GATv2Conv` of the same heads. Layers that drop features or attention are called one by
+    one, and so are those that meet a row of more than 4,096 edges, or a wide graph in inference.
+    For thousands of relations of one width, :class:`RelGraphConv` on ``dgl.to_homogeneous(g)`` is
+    one kernel for all.
 
     Examples
     --------
@@ -160,34 +151,37 @@ class HeteroGraphConv(nn.Module):
         src_inputs, dst_inputs = self._sides(g, inputs)
         may_lack = g.is_block or isinstance(inputs, tuple)
         mod_args, mod_kwargs = mod_args or {}, mod_kwargs or {}
-        calls = []
-        for relation, part in relations:
-            stype, _, dtype = relation
+        calls: list[Call] = []
+        for etype_id, (relation, part) in enumerate(relations):
+            stype, etype, dtype = relation
             if stype not in src_inputs or (may_lack and dtype not in dst_inputs):
                 continue
             module = self._get_module(relation)
-            calls.append((relation, part, module, (src_inputs[stype], dst_inputs[dtype])))
-        pairs = project_pairs([(module, pair) for _, _, module, pair in calls])
-        by_type: dict[str, list[_Call]] = {ntype: [] for ntype in g.dsttypes}
-        for ((_, etype, dtype), part, module, _), pair in zip(calls, pairs, strict=True):
+            pair = src_inputs[stype], dst_inputs[dtype]
             more, named = mod_args.get(etype, ()), mod_kwargs.get(etype, {})
-            by_type[dtype].append(_Call(part, module, pair, more, named))
+            calls.append(Call(etype_id, relation, part, module, pair, more, named))
+        together = attend_jointly(g, calls)
+        outputs: dict[str, Any] = {ntype: together.get(ntype) for ntype in g.dsttypes}
+        for call in calls:
+            ntype = call.relation[2]
+            if ntype in together:
+                continue
+            if outputs[ntype] is None:
+                outputs[ntype] = self.agg_fn.start() if isinstance(self.agg_fn, AddUp) else []
+            result = call.module(call.part, call.pair, *call.more, **call.named)
+            outputs[ntype].append(result)
         return {
-            ntype: self._aggregate(of_type, ntype) for ntype, of_type in by_type.items() if of_type
+            ntype: self._aggregate(found, ntype)
+            for ntype, found in outputs.items()
+            if found is not None
         }
 
-    def _aggregate(self, calls: list[_Call], ntype: str) -> Any:
-        """Call the layers of all relations that end in a type, and reduce what they give."""
-        plain = not any(call.more or call.named for call in calls)
-        together = attend_together([call[:3] for call in calls]) if plain else None
-        if isinstance(together, Tensor) and isinstance(self.agg_fn, AddUp):
-            return self.agg_fn.of_stack(together)
-        if together is not None:
-            return self.agg_fn(list(together), ntype)
-        found: Any = self.agg_fn.start() if isinstance(self.agg_fn, AddUp) else []
-        for part, module, pair, more, named in calls:
-            found.append(module(part, pair, *more, **named))
-        return self.agg_fn(found, ntype)
+    def _aggregate(self, found: Any, ntype: str) -> Any:
+        if not isinstance(found, Tensor):
+            return self.agg_fn(found, ntype)
+        if isinstance(self.agg_fn, AddUp):
+            return self.agg_fn.of_stack(found)
+        return self.agg_fn(list(found.unbind()), ntype)
 
     def _sides(self, g: Any, inputs: Any) -> tuple[Any, Any]:
         """Features of sources and of destinations, by type."""

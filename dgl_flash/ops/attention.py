@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +90,7 @@ class AttentionFunction(Function):
         if grad_out is None and grad_attention is None:
             return (*unneeded, *(None,) * len(wanted))
         if torch.is_grad_enabled():
-            given = ctx.kind, ctx.struct, ctx.number, ctx.rest, wanted
-            found = differentiable(*given, operands, bias, weight, (grad_out, grad_attention))
+            found = _differentiable(ctx, operands, bias, weight, (grad_out, grad_attention))
             return (*unneeded, *found)
         values = operands[ctx.kind.kernels.values]
         if grad_out is None:
@@ -124,30 +123,27 @@ def _with(rest: EdgeTerms, bias: Tensor | None, weight: Tensor | None) -> EdgeTe
     return dataclasses.replace(rest, bias=bias, weight=weight)
 
 
-def differentiable(
-    kind: Attention,
-    struct: GraphStructure,
-    number: float,
-    rest: EdgeTerms,
-    wanted: Sequence[bool],
-    operands: Sequence[Tensor],
+def _differentiable(
+    ctx: Any,
+    operands: list[Tensor],
     bias: Tensor | None,
     weight: Tensor | None,
     grads: tuple[Tensor | None, Tensor | None],
 ) -> list[Tensor | None]:
-    """Gradients of bias, weight and operands that can be differentiated again."""
+    """Gradients that can be differentiated again."""
+    rest, wanted = ctx.rest, ctx.needs_input_grad[5:]
     # Aliases, so that one tensor passed twice still gets two gradients.
     inputs = [t if t is None else t.view_as(t) for t in (bias, weight, *operands)]
     keep = None
     if rest.seed is not None:
-        values = operands[kind.kernels.values]
+        values = operands[ctx.kind.kernels.values]
         dtype = accumulator(values.dtype)
-        keep = edge_mask(struct, values.shape[1], dtype, rest.drop, rest.seed)
+        keep = edge_mask(ctx.struct, values.shape[1], dtype, rest.drop, rest.seed)
     more = {"bias_op": "mul"} if rest.multiply else {}
-    outputs = kind.reference(
-        struct,
+    outputs = ctx.kind.reference(
+        ctx.struct,
         *inputs[2:],
-        number,
+        ctx.number,
         edge_bias=inputs[0],
         edge_weight=inputs[1],
         keep=keep,

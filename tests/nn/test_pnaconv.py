@@ -51,8 +51,8 @@ SCALERS = ["identity", "amplification", "attenuation"]
 # Of equal neighbours, variances and moments are rounding, and their roots are that enlarged.
 SMOOTH = ["mean", "sum", "max", "min"]
 ROUGH = ["var", "std", "moment3", "moment4", "moment5"]
-# Odd moments near 0 have steep roots, and sums over the nodes may cancel: most seeds make DGL itself
-# miss float64 by hundreds of ulp. These do not.
+# Odd moments near 0 have steep roots, and sums over the nodes may cancel: by most seeds DGL itself
+# misses float64 by hundreds of ulp. By these it does not.
 STEADY_OF_4, STEADY_OF_8 = 8, 676
 every_aggregator = pytest.mark.parametrize("aggregator", SMOOTH + ROUGH)
 

@@ -10,10 +10,6 @@ from torch import Tensor, nn
 
 from dgl_flash import ops
 from dgl_flash.nn.common import computes_as, expand_as_pair, read_graph
-from dgl_flash.nn.projections import Projected
-from dgl_flash.structure import GraphStructure
-
-Attends = tuple[GraphStructure, tuple[Tensor, Tensor, Tensor], float]
 
 
 class GATv2Conv(nn.Module):
@@ -176,33 +172,28 @@ class GATv2Conv(nn.Module):
             If the features have another dtype than the module.
         """
         struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
-        attn_drop = self.attn_drop
-        if isinstance(feat, Projected):
-            h_dst = feat[1]
-            feat_src, feat_dst = (self._split_heads(values) for values in feat.projections)
+        if isinstance(feat, tuple):
+            h_src, h_dst = self.feat_drop(feat[0]), self.feat_drop(feat[1])
         else:
-            if isinstance(feat, tuple):
-                h_src, h_dst = self.feat_drop(feat[0]), self.feat_drop(feat[1])
-            else:
-                h_src, h_dst = expand_as_pair(self.feat_drop(feat), graph)
-            feat_src = self._split_heads(self.fc_src(h_src))
-            if self.share_weights and not isinstance(feat, tuple):
-                _, feat_dst = expand_as_pair(feat_src, graph)
-            else:
-                feat_dst = self._split_heads(self.fc_dst(h_dst))
-        is_usual = computes_as(attn_drop, nn.Dropout)
+            h_src, h_dst = expand_as_pair(self.feat_drop(feat), graph)
+        feat_src = self._split_heads(self.fc_src(h_src))
+        if self.share_weights and not isinstance(feat, tuple):
+            _, feat_dst = expand_as_pair(feat_src, graph)
+        else:
+            feat_dst = self._split_heads(self.fc_dst(h_dst))
+        is_usual = computes_as(self.attn_drop, nn.Dropout)
         result = ops.gatv2(
             struct,
             feat_src,
             feat_dst,
             self.attn.squeeze(0),  # unlike self.attn[0], whose gradient is copied into zeros
             self.leaky_relu.negative_slope,
-            attn_drop=attn_drop.p if is_usual and attn_drop.training else 0.0,
+            attn_drop=self.attn_drop.p if is_usual and self.attn_drop.training else 0.0,
             return_attention=get_attention or not is_usual,
         )
         out, attention = result if isinstance(result, tuple) else (result, None)
         if not is_usual:
-            attention = attn_drop(attention)
+            attention = self.attn_drop(attention)
             out = ops.u_mul_e_sum(struct, feat_src, attention)
         out = self._finish(out, h_dst)
         return (out, attention) if get_attention and attention is not None else out
@@ -215,26 +206,6 @@ class GATv2Conv(nn.Module):
     @property
     def _ends_with_attention(self) -> bool:
         return self.res_fc is None and not self.activation
-
-    def _attends(self, graph: Any, feat: Projected) -> Attends | None:
-        """What a call without options passes to the op, where that is all but its end."""
-        drop = self.attn_drop
-        if not computes_as(drop, nn.Dropout) or (drop.training and drop.p > 0):
-            return None
-        struct = read_graph(self, graph, feat, self._allow_zero_in_degree)
-        src, dst = feat.projections
-        if (src.shape[0], dst.shape[0]) != (struct.num_src, struct.num_dst):
-            return None
-        operands = self._split_heads(src), self._split_heads(dst), self.attn.squeeze(0)
-        return struct, operands, self.leaky_relu.negative_slope
-
-    def _first_maps(self) -> tuple[nn.Module, nn.Module] | None:
-        """Maps of sources and of destinations, where a call begins with them and nothing else."""
-        drop = self.feat_drop
-        begins = computes_as(self, GATv2Conv) and computes_as(drop, nn.Dropout)
-        if not begins or (drop.training and drop.p > 0):
-            return None
-        return self.fc_src, self.fc_dst
 
     def _split_heads(self, values: Tensor) -> Tensor:
         return values.reshape(-1, self._num_heads, self._out_feats)
