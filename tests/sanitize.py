@@ -10,10 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 
 import torch
+import torch.nn.functional as F
 
 from dgl_flash import ops
+from dgl_flash.ops.gatv2_joint import gatv2_joint
 from dgl_flash.ops.search_spmm import compile_all, layouts_of, passes_of
 from dgl_flash.structure import Graph, graph
+from dgl_flash.structure.joint import Joint, padded
 
 SHAPES = ((2, 64), (3, 7), (1, 100), (8, 8))
 DTYPES = (torch.float32, torch.bfloat16)
@@ -72,6 +75,22 @@ def attention(made: Graph, src: torch.Tensor, dst: torch.Tensor, attn: torch.Ten
             outputs = found if isinstance(found, tuple) else (found,)
             loss = sum(out.float().square().sum() for out in outputs)
             torch.autograd.grad(loss, (src, dst), retain_graph=True)
+    attention_of_relations(made, src, dst, attn)
+
+
+def attention_of_relations(
+    made: Graph, src: torch.Tensor, dst: torch.Tensor, attn: torch.Tensor
+) -> None:
+    """The graph twice and its reverse, in one launch."""
+    struct = made._structure.to(torch.device("cuda"))
+    joint = Joint([struct, struct.reverse(), struct], "aba", "bab")
+    sizes = {"a": src, "b": dst}
+    given = [
+        torch.cat([F.pad(rows, (0, 0, 0, 0, 0, padded(len(rows)) - len(rows))) for rows in side])
+        for side in ([sizes[key] for key in "aab"], [sizes[key] for key in "bba"])
+    ]
+    out = gatv2_joint(joint, given[0], given[1], attn.expand(3, *attn.shape), 0.2)
+    torch.autograd.grad(out.float().square().sum(), (src, dst, attn))
 
 
 def extremes(made: Graph, src: torch.Tensor, edge: torch.Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dgl_flash.nn.across import AddUp, get_aggregate_fn
 from dgl_flash.nn.common import expand_as_pair
-from dgl_flash.nn.jointly import Call, attend_jointly
+from dgl_flash.nn.jointly import Call, Stack, attend_jointly
 from dgl_flash.nn.missing import attribute_of
 from dgl_flash.structure.relation_slices import relation_slices
 
@@ -177,11 +177,11 @@ class HeteroGraphConv(nn.Module):
         }
 
     def _aggregate(self, found: Any, ntype: str) -> Any:
-        if not isinstance(found, Tensor):
+        if not isinstance(found, Stack):
             return self.agg_fn(found, ntype)
         if isinstance(self.agg_fn, AddUp):
-            return self.agg_fn.of_stack(found)
-        return self.agg_fn(list(found.unbind()), ntype)
+            return self.agg_fn.of_stack(found.padded)[: found.num_dst]
+        return self.agg_fn(found.unbind(), ntype)
 
     def _sides(self, g: Any, inputs: Any) -> tuple[Any, Any]:
         """Features of sources and of destinations, by type."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dgl_flash.nn.common import computes_as, read_graph
 from dgl_flash.nn.conv.gatv2conv import GATv2Conv
+from dgl_flash.nn.projections import Maps, project
 from dgl_flash.ops.dispatch import kernels_run
 from dgl_flash.ops.gatv2_joint import can_join, gatv2_joint
 from dgl_flash.structure.dgl_reader import kept_with
@@ -35,6 +36,17 @@ class Call(NamedTuple):
     named: Mapping[str, Any]
 
 
+class Stack(NamedTuple):
+    """Results for one type of nodes."""
+
+    padded: Tensor  # (R, P, H, D)
+    num_dst: int  # of the P rows
+
+    def unbind(self) -> list[Tensor]:
+        """Each result, (N_dst, H, D)."""
+        return [one[: self.num_dst] for one in self.padded.unbind()]
+
+
 class _Way(NamedTuple):
     """What layers must have in common to attend together."""
 
@@ -44,7 +56,7 @@ class _Way(NamedTuple):
     dtype: torch.dtype
 
 
-def attend_jointly(graph: Any, calls: Sequence[Call]) -> dict[str, Tensor | list[Tensor]]:
+def attend_jointly(graph: Any, calls: Sequence[Call]) -> dict[str, Stack | list[Tensor]]:
     """Call the layers of types of destinations where all relations can be taken together.
 
     Parameters
@@ -57,8 +69,8 @@ def attend_jointly(graph: Any, calls: Sequence[Call]) -> dict[str, Tensor | list
     Returns
     -------
     dict
-        By type of destinations, the results in the order of ``calls``: one tensor
-        (R, N_dst, H, D) where nothing follows after the attention. Types are missing whose layers
+        By type of destinations, the results in the order of ``calls``, in one tensor where
+        nothing follows after the attention. Types are missing whose layers
         have to be called one by one: others than a plain :class:`GATv2Conv`, with hooks, dropout or
         further arguments, on a device without kernels, or with rows that should be cut.
     """
@@ -72,7 +84,7 @@ def attend_jointly(graph: Any, calls: Sequence[Call]) -> dict[str, Tensor | list
     for call, way in zip(calls, ways, strict=True):
         if way is not None and len(by_type[call.relation[2]]) == 1:
             groups[way].append(call)
-    found: dict[str, Tensor | list[Tensor]] = {}
+    found: dict[str, Stack | list[Tensor]] = {}
     for way, members in groups.items():
         joint = _joint_of(graph, members) if len(members) > 1 else None
         if joint is not None and _fits(joint, way):
@@ -131,7 +143,7 @@ def _joint_of(graph: Any, calls: Sequence[Call]) -> Joint | None:
         )
         kept[key] = joint if can_join(joint) else None
     joint = kept[key]
-    if joint is None:
+    if joint is None or not (joint.src.num_rows and joint.dst.num_rows):
         return None
     sizes = [(part.num_src, part.num_dst) for part in joint.parts]
     given = [(len(call.pair[0]), len(call.pair[1])) for call in calls]
@@ -144,46 +156,42 @@ def _fits(joint: Joint, way: _Way) -> bool:
     return rows * width <= MOST_NUMBERS[torch.is_grad_enabled()]
 
 
-def _run(joint: Joint, way: _Way, calls: Sequence[Call]) -> dict[str, Tensor | list[Tensor]]:
+def _run(joint: Joint, way: _Way, calls: Sequence[Call]) -> dict[str, Stack | list[Tensor]]:
     layers: list[GATv2Conv] = [call.module for call in calls]
     wide: dict[int, Tensor] = {}  # features by their identity: a type is on both sides
     sides = []
     for side, order in ((0, joint.src.order), (1, joint.dst.order)):
-        maps: dict[str, list[Any]] = defaultdict(list)
-        rows: dict[str, Tensor] = {}
+        sets: dict[str, Maps] = {}
         for relation in order:
             name = calls[relation].relation[2 * side]
-            maps[name].append(layers[relation].fc_dst if side else layers[relation].fc_src)
-            given = calls[relation].pair[side]
-            if id(given) not in wide:
-                wide[id(given)] = F.pad(given, (0, 0, 0, padded(len(given)) - len(given)))
-            rows[name] = wide[id(given)]
-        projected = [_project(rows[name], of_type) for name, of_type in maps.items()]
-        whole = torch.cat(projected) if len(projected) > 1 else projected[0]
+            if name not in sets:
+                rows = calls[relation].pair[side]
+                if id(rows) not in wide:
+                    wide[id(rows)] = F.pad(rows, (0, 0, 0, padded(len(rows)) - len(rows)))
+                sets[name] = Maps(wide[id(rows)], [])
+            layer = layers[relation]
+            sets[name].linears.append(layer.fc_dst if side else layer.fc_src)
+        # A type without nodes has no rows.
+        whole = project([of_type for of_type in sets.values() if len(of_type.rows)])
         sides.append(whole.view(-1, *way.shape[1:]))
     attn = torch.cat([layer.attn for layer in layers])
     out = gatv2_joint(joint, sides[0], sides[1], attn, way.slope)
     of_types: dict[str, list[int]] = defaultdict(list)
     for relation in joint.dst.order:
         of_types[calls[relation].relation[2]].append(relation)
-    found: dict[str, Tensor | list[Tensor]] = {}
-    for name, relations in of_types.items():
-        count = joint.parts[relations[0]].num_dst
-        size = (len(relations), padded(count))
-        first = joint.dst.starts[relations[0]]
-        stack = out.narrow(0, first, size[0] * size[1]).view(*size, *out.shape[1:])[:, :count]
+    counts = [joint.parts[relations[0]].num_dst for relations in of_types.values()]
+    sizes = [
+        (len(relations), padded(count))
+        for relations, count in zip(of_types.values(), counts, strict=True)
+    ]
+    found: dict[str, Stack | list[Tensor]] = {}
+    parts = out.split([maps * rows for maps, rows in sizes])
+    for (name, relations), part, size, count in zip(
+        of_types.items(), parts, sizes, counts, strict=True
+    ):
+        stack = Stack(part.view(*size, *out.shape[1:]), count)
         found[name] = stack
         if not all(layers[relation]._ends_with_attention for relation in relations):
-            parts = zip(relations, stack.unbind(), strict=True)
-            found[name] = [layers[r]._finish(part, calls[r].pair[1]) for r, part in parts]
+            ends = zip(relations, stack.unbind(), strict=True)
+            found[name] = [layers[r]._finish(one, calls[r].pair[1]) for r, one in ends]
     return found
-
-
-def _project(rows: Tensor, maps: Sequence[nn.Linear]) -> Tensor:
-    """(K * N, W) of (N, in), by K maps."""
-    weight = torch.stack([one.weight for one in maps]).transpose(1, 2)  # (K, in, W)
-    repeated = rows.expand(len(maps), *rows.shape)
-    if maps[0].bias is None:
-        return torch.bmm(repeated, weight).flatten(0, 1)
-    bias = torch.stack([one.bias for one in maps]).unsqueeze(1)
-    return torch.baddbmm(bias, repeated, weight).flatten(0, 1)

@@ -26,7 +26,7 @@ from dgl_flash.ops.gatv2 import KERNELS, KIND
 from dgl_flash.ops.rows import MOST_ROWS_PER_SLOT, choose_rows_per_slot, packed, processors
 from dgl_flash.ops.segment import segment_reduce
 from dgl_flash.structure import Adjacency
-from dgl_flash.structure.joint import ROWS, Joint, Side
+from dgl_flash.structure.joint import ROWS, Joint, Side, padded
 
 # Rows are not cut here: longer ones take so long that single launches, which cut them, win.
 LONGEST_ROW = 4096
@@ -153,7 +153,7 @@ def _one_by_one(
             out: Any = reference.gatv2(part, src, dst, attn[relation], slope)
         else:
             out = attend(KIND, part, (src, dst, attn[relation]), slope, NO_TERMS, False)
-        rest = -part.num_dst % ROWS
+        rest = padded(part.num_dst) - part.num_dst
         results.append(torch.nn.functional.pad(out, (0, 0, 0, 0, 0, rest)))
     return torch.cat(results)
 

@@ -8,15 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgl_flash.kernels.layout import ceil_power
 from dgl_flash.structure.graph_structure import GraphStructure
 
 # Nodes of a relation are padded to a multiple of this, so that no block of a kernel sees two.
 ROWS = 256
+MOST_STEPS = 32
+
+
+def step_of(count: int) -> int:
+    """Find what so many nodes are padded to a multiple of: at most ``MOST_STEPS`` such steps."""
+    return ROWS * ceil_power(-(-count // (ROWS * MOST_STEPS)))
 
 
 def padded(count: int) -> int:
     """Rows that so many nodes take."""
-    return -(-count // ROWS) * ROWS
+    step = step_of(count)
+    return -(-count // step) * step
 
 
 class Side:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dgl_flash.nn import GATv2Conv, GraphConv, HeteroGraphConv, jointly
+from dgl_flash.nn import GATv2Conv, GraphConv, HeteroGraphConv, jointly, projections
 from dgl_flash.ops import dispatch, gatv2_joint
+from dgl_flash.structure import joint
 
 # isort: split
 import dgl
@@ -105,7 +106,7 @@ def test_a_type_with_another_layer_is_called_one_by_one(device, monkeypatch):
     with pytest.raises(RuntimeError, match="size"):  # of (N, 2, 8) and (N, 16)
         HeteroGraphConv(layers)(graph, rows)
     found = HeteroGraphConv(layers, lambda parts, name: parts)(graph, rows)
-    assert [len(joint.parts) for joint in taken] == [2, 2]  # those that end in items
+    assert [len(one.parts) for one in taken] == [2, 2]  # those that end in items
     assert sorted(len(part.shape) for part in found["user"]) == [2, 3, 3]
     assert found["item"][0].shape == (300, 2, 8)
 
@@ -135,8 +136,8 @@ def test_what_a_call_does_more_is_done(change, device, monkeypatch):
     monkeypatch.setattr(jointly, "gatv2_joint", lambda *a: seen.append(a[0]) or real(*a))
     out = HeteroGraphConv(layers)(a_graph(), rows)
     assert set(out) == {"user", "item"}
-    (joint,) = seen
-    assert len(joint.parts) == 2  # those that end in items
+    (taken,) = seen
+    assert len(taken.parts) == 2  # those that end in items
 
 
 def test_arguments_of_layers(device):
@@ -180,6 +181,51 @@ def test_long_rows_and_much_memory_are_left_to_single_calls(device, monkeypatch)
         HeteroGraphConv(layers)(a_graph(), rows)
     monkeypatch.setattr(jointly, "MOST_NUMBERS", {True: 0, False: 0})
     HeteroGraphConv(layers)(a_graph(), rows)
+
+
+def test_types_without_nodes(device, monkeypatch):
+    counts = {"user": 4, "item": 0, "tag": 0}
+    edges = {key: ([], []) if "item" in key else ends for key, ends in RELATIONS.items()}
+    graph = dgl.heterograph(edges, counts)
+    layers, rows = layers_and_features(device)
+    rows = {kind: rows[kind][:count].detach().requires_grad_() for kind, count in counts.items()}
+    nobody = dgl.heterograph({key: ([], []) for key in RELATIONS}, dict.fromkeys(counts, 0))
+    none = {kind: value[:0] for kind, value in rows.items()}
+    assert [len(part) for part in HeteroGraphConv(layers)(nobody, none).values()] == [0, 0]
+    found, usual, exact, taken = both_ways(monkeypatch, HeteroGraphConv(layers), graph, rows)
+    assert taken == 1
+    for mine, other, truth in zip(found, usual, exact, strict=True):
+        assert_accurate(mine, other, truth, ulps=16)
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 8192, 8193, 20_000, 25_000, 10**6])
+def test_rows_are_padded_to_a_few_steps(count):
+    rows = joint.padded(count)
+    assert rows % joint.ROWS == 0
+    assert joint.step_of(rows) == joint.step_of(count)
+    assert 1 <= rows // joint.step_of(rows) <= joint.MOST_STEPS
+    assert rows - count < max(joint.ROWS, count / 8)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_projections_and_their_gradients(bias, device):
+    sets, given = [], []
+    for rows, maps in ((256, 2), (9 * 1024, 1)):
+        feat = torch.randn(rows, 3, dtype=torch.float64, device=device, requires_grad=True)
+        linears = [nn.Linear(3, 4, bias, device, torch.float64) for _ in range(maps)]
+        sets.append(projections.Maps(feat, linears))
+        given += [feat, *[p for one in linears for p in one.parameters()]]
+    expected = torch.cat([one(feat) for feat, linears in sets for one in linears])
+    found = projections.project(sets)
+    torch.testing.assert_close(found, expected)
+    grad = torch.randn_like(found)
+    wanted = torch.autograd.grad(expected.sin(), given, grad, create_graph=True)
+    mine = torch.autograd.grad(found.sin(), given, grad, create_graph=True)
+    for one, other in zip(mine, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+    second = [torch.autograd.grad(sum(g.sin().sum() for g in x), given) for x in (mine, wanted)]
+    for one, other in zip(*second, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_second_order(device):
