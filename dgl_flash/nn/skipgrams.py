@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dgl_flash import ops
 from dgl_flash.structure import graph as make_graph
 from dgl_flash.structure.dgl_reader import is_dgl_graph
+from dgl_flash.structure.traced import is_tracing, outside_trace
 
 
 def reset(node_embed: nn.Embedding, context_embed: nn.Embedding) -> None:
@@ -59,9 +60,15 @@ def dots(rows: Tensor, src: Tensor, contexts: Tensor, dst: Tensor) -> Tensor:
     Tensor
         (P,)
     """
+    if is_tracing():  # the pairs are another graph each time
+        outside: Tensor = _outside(rows, src, contexts, dst)
+        return outside
     pairs = make_graph((src, dst), num_src_nodes=len(rows), num_dst_nodes=len(contexts))
     found: Tensor = ops.u_dot_v(pairs, rows, contexts)
     return found.flatten()
+
+
+_outside = outside_trace(dots)
 
 
 def require_dgl(layer: nn.Module, graph: Any) -> None:

@@ -49,7 +49,7 @@ def relation_slices(graph: Any, *, op: str = "relation_slices") -> list[tuple[Ed
     if known is None:
         ends, names = tuple(relation_ends(graph)), tuple(graph.canonical_etypes)
         bare = tuple(_take_out(graph, etype_id) for etype_id in range(len(names)))
-        kept_with(graph)[_key(graph)] = _Kept(names, ends, bare)
+        kept_with(graph)[_key(graph)] = _Kept(names, ends, bare, tuple(map(_fields, bare)))
         known = _known(graph)
         assert known is not None
     return known
@@ -62,6 +62,11 @@ class _Kept(NamedTuple):
     names: tuple[EdgeTriple, ...]
     ends: tuple[tuple[int, int], ...]
     slices: tuple[Any, ...]  # without features
+    fields: tuple[tuple[str, ...], ...]  # names of their attributes, which no trace can list
+
+
+def _fields(part: Any) -> tuple[str, ...]:
+    return tuple(vars(part))
 
 
 def _key(graph: Any) -> tuple[str, str]:
@@ -79,7 +84,8 @@ def _known(graph: Any) -> list[tuple[EdgeTriple, Any]] | None:
     found = []
     for etype_id, bare in enumerate(kept.slices):
         part = object.__new__(type(bare))
-        part.__dict__.update(bare.__dict__)
+        for name in kept.fields[etype_id]:
+            setattr(part, name, getattr(bare, name))
         ntypes = dict.fromkeys(kept.ends[etype_id])
         part._node_frames = [graph._node_frames[ntype] for ntype in ntypes]
         part._edge_frames = [graph._edge_frames[etype_id]]
