@@ -196,15 +196,14 @@ def statistics_layout(
     """
     short = has_short_even_rows(adjacency)
     half = itemsize == 2
-    deep = not half and mean_degree(adjacency) >= LONG_ROWS
     return make_layout(
         num_heads,
         head_dim,
         itemsize,
         vectors=1,
         row_slots=2 if short and half else 1,
-        unroll=2 if short else 8 if deep else 4,
-        min_blocks=6 if half else 8 if short else 5,
+        unroll=2 if short else 4,
+        min_blocks=4 if half and head_dim < 64 else 5,  # joining many edge slots takes registers
         max_slices=MOST_SLICES,
     )
 
