@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dgl_flash.nn import GATv2Conv, GraphConv, HeteroGraphConv, jointly, projections
 from dgl_flash.ops import dispatch, gatv2_joint
-from dgl_flash.structure import joint
 
 # isort: split
 import dgl
@@ -196,15 +195,6 @@ def test_types_without_nodes(device, monkeypatch):
     assert taken == 1
     for mine, other, truth in zip(found, usual, exact, strict=True):
         assert_accurate(mine, other, truth, ulps=16)
-
-
-@pytest.mark.parametrize("count", [1, 255, 256, 8192, 8193, 20_000, 25_000, 10**6])
-def test_rows_are_padded_to_a_few_steps(count):
-    rows = joint.padded(count)
-    assert rows % joint.ROWS == 0
-    assert joint.step_of(rows) == joint.step_of(count)
-    assert 1 <= rows // joint.step_of(rows) <= joint.MOST_STEPS
-    assert rows - count < max(joint.ROWS, count / 8)
 
 
 @pytest.mark.parametrize("bias", [True, False])
