@@ -29,6 +29,7 @@ from tests.nn.common import (
     every_graph,
     every_idtype,
     features,
+    may_fall_back,
     ours,
     raised,
     randomise,
@@ -36,6 +37,8 @@ from tests.nn.common import (
     theirs,
     twins,
 )
+
+pytestmark = may_fall_back  # the maximum has no kernel
 
 every_aggregator = pytest.mark.parametrize("aggregator", ["sum", "mean", "max"])
 

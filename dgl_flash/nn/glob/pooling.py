@@ -131,9 +131,8 @@ class MaxPooling(nn.Module):
     The first of several equal maxima gets the gradient. An infinite maximum is replaced by 0, as
     in DGL.
 
-    **Fused path.** One CUDA kernel (``dgl_flash.ops.gspmm``), which saves for each number of the
-    result which row it came from, in as few bytes as the largest graph allows; the gradient is
-    another. On the CPU plain torch computes the same.
+    **Fused path.** The maximum is that of ``dgl_flash.ops.gspmm``. There is no kernel for it yet:
+    on a GPU it is plain torch, with some tensors of the size of the features.
 
     Examples
     --------
