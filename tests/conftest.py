@@ -26,6 +26,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+class TellAtOnce:
+    """Names what fails as it does: a run on a borrowed GPU may be cut before its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            reporter = self._config.pluginmanager.getplugin("terminalreporter")
+            reporter.write_line(f"\nfailed: {report.nodeid}\n{report.longreprtext[-2000:]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--stamp") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(TellAtOnce(config))
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
