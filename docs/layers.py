@@ -44,16 +44,15 @@ HEAD = """\
 
 `make docs` writes this page: change the docstrings, not the page.
 
-- **fused**: sums, maxima, softmaxes, attention or products over edges or members run in CUDA
-  kernels of this package, forward and backward.
+- **fused**: sums, softmaxes, attention or products over edges or members run in CUDA kernels of
+  this package, forward and backward.
 - **accelerated**: no kernel of this package, but another algorithm than DGL's, in torch.
 - **plain torch**: what torch has for it, as in DGL.
 - **its layers'**: as the layers are, or the model, that it is given.
 - **DGL's own**: the class of DGL itself.
 
 Results have the dtype of features and parameters, for each that is listed; kernels accumulate half
-types in float32. Where CuPy is missing, or a GPU that it knows, what is fused runs as on the CPU;
-so do maxima and statistics under the transforms of `torch.func`.
+types in float32. Where CuPy is missing, or a GPU that it knows, what is fused runs as on the CPU.
 `dgl_flash.explain(layer, graph, feat)` says for one call which path it took, and why.
 
 | name | kind | dtypes | on CUDA | what falls back, or is no kernel's |
@@ -68,7 +67,7 @@ NO_KERNELS = re.compile(r"plain torch|\bhooks?\b|replaced|overridden|reference p
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of calling something: the ops it called, and the dtypes that it kept."""
+    """What came of calling something: its ops that have kernels, and the dtypes that it kept."""
 
     ops: frozenset[str] = frozenset()
     dtypes: tuple[torch.dtype, ...] = ()
@@ -89,8 +88,17 @@ def sets(make: Callable[[], torch.nn.Module], memory: bool = False) -> Callable[
     return call
 
 
-# What is no layer of the tests' table.
+def normalised(dtype: torch.dtype) -> Tensor:
+    """Call EdgeConv with messages, which a normalisation needs."""
+    graph = regular()
+    feat = torch.arange(3 * graph.num_nodes()).view(-1, 3).to(dtype)
+    found: Tensor = nn.EdgeConv(3, 2, batch_norm=True).to(dtype)(graph, feat)
+    return found
+
+
+# What is no layer of the tests' table, or not as it stands there.
 CALLS: dict[str, Callable[[torch.dtype], Any]] = {
+    "EdgeConv": normalised,
     "InducedSetAttentionBlock": sets(lambda: nn.glob.InducedSetAttentionBlock(4, 6, 2, 3, 5)),
     "KNNGraph": points(lambda x: nn.KNNGraph(3)(x)),
     "MultiHeadAttention": sets(lambda: nn.glob.MultiHeadAttention(6, 2, 3, 5), memory=True),
@@ -139,7 +147,9 @@ def observe(name: str) -> Seen:
             calls.append(partial(call_layer, layer, graph))
     with record() as choices:
         kept = [dtype for dtype in DTYPES if calls and all(keeps(call, dtype) for call in calls)]
-    return Seen(frozenset(choice.op for choice in choices), tuple(kept))
+    # Of what runs here nothing but the CPU may stand against the kernels.
+    fused = frozenset(choice.op for choice in choices if len(choice.reasons) == 1)
+    return Seen(fused, tuple(kept))
 
 
 def keeps(call: Callable[[torch.dtype], Any], dtype: torch.dtype) -> bool:

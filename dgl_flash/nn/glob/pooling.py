@@ -131,8 +131,8 @@ class MaxPooling(nn.Module):
     The first of several equal maxima gets the gradient. An infinite maximum is replaced by 0, as
     in DGL.
 
-    **Fused path.** The maximum is that of ``dgl_flash.ops.gspmm``. There is no kernel for it yet:
-    on a GPU it is plain torch, with some tensors of the size of the features.
+    **Fused path.** There is none yet: on a GPU a maximum is torch's, with some tensors of the size
+    of the features.
 
     Examples
     --------
