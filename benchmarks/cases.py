@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import targets
 from dgl_flash import ops
 from dgl_flash.structure import GraphStructure
 
@@ -27,6 +29,8 @@ ATTENTION: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gat": (ops.gat, lambda n, m, h, d: ((n, h, d), (n, h), (m, h))),
     "gatv2": (ops.gatv2, lambda n, m, h, d: ((n, h, d), (m, h, d), (h, d))),
 }
+EXTREMA = {"copy_u_min": ops.copy_u_min, "copy_u_max": ops.copy_u_max}
+FOUR = "mean max min std"  # those of PNA
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,14 @@ class Case:
     Attributes
     ----------
     op : str
-        ``"gatv2"``, ``"gat"``, ``"dot_attention"`` or ``"spmm"``.
+        ``"gatv2"``, ``"gat"``, ``"dot_attention"``, ``"spmm"``, ``"copy_u_min"``, ``"copy_u_max"``
+        or ``"statistics"``.
     heads, head_dim : int
         Features are (N, heads, head_dim).
     reduce : str
         What ``spmm`` computes: ``"sum"``, ``"mean"``, ``"both"`` (a sum with the normalisation of a
-        GCN on both sides) or ``"weighted sum"`` (with a weight an edge that takes a gradient).
+        GCN on both sides) or ``"weighted sum"`` (with a weight an edge that takes a gradient); and
+        the names that ``statistics`` is asked for.
     drop : float
         Dropout of attention.
     """
@@ -65,10 +71,28 @@ class Case:
     @property
     def shape(self) -> str:
         """Shape as it stands in tables."""
-        if self.op == "spmm":
+        if self.op in EXTREMA:
+            return f"W={self.width}"
+        if self.op in ("spmm", "statistics"):
             return f"{self.reduce} W={self.width}"
         dropout = f" dropout {self.drop}" if self.drop else ""
         return f"H={self.heads} D={self.head_dim}{dropout}"
+
+    def held_against(self, which: str) -> tuple[Case, float] | None:
+        """Find the case whose time is the measure of this one's, and the share of it allowed."""
+        if self.drop:
+            return dataclasses.replace(self, drop=0.0), targets.DROPOUT_SHARE
+        if self.op == "gat":
+            return dataclasses.replace(self, op="gatv2"), targets.GAT_SHARE
+        if self.op == "copy_u_max":
+            return dataclasses.replace(self, op="copy_u_min"), targets.MAX_SHARE
+        if self.op == "spmm" and self.reduce in ("mean", "both"):
+            return dataclasses.replace(self, reduce="sum"), targets.FACTORS_SHARE
+        # What a pass over the neighbours costs shows where the pass is made: not in a backward
+        # alone, to which each output brings a gradient of its own.
+        if self.op == "statistics" and self.reduce != "max" and which != "backward":
+            return dataclasses.replace(self, reduce="max"), targets.STATISTICS_SHARE
+        return None
 
     def prepare(self, struct: GraphStructure, dtype: torch.dtype) -> Call:
         """Draw seeded inputs on the graph's device."""
@@ -86,6 +110,12 @@ class Case:
             )
             return Call(lambda: op(struct, *feats, attn_drop=self.drop), feats)
         feat = draw(struct.num_src, self.width)
+        if self.op in EXTREMA:
+            extremum = EXTREMA[self.op]
+            return Call(lambda: extremum(struct, feat), (feat,))
+        if self.op == "statistics":
+            names = self.reduce.split()
+            return Call(lambda: ops.statistics(struct, feat, names), (feat,))
         if self.reduce == "weighted sum":
             weight = draw(struct.num_edges)
             return Call(lambda: ops.spmm(struct, feat, weight), (feat, weight))
@@ -102,26 +132,34 @@ class Call:
     Parameters
     ----------
     forward : callable
-        Runs the op.
+        Runs the op, which returns a tensor or a tuple of them.
     inputs : sequence of Tensor
         What it is differentiated by.
     """
 
-    def __init__(self, forward: Callable[[], Tensor], inputs: Sequence[Tensor]) -> None:
+    def __init__(
+        self, forward: Callable[[], Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor]
+    ) -> None:
         self.forward = forward
         self._inputs = tuple(inputs)
-        self._out = forward()
-        generator = torch.Generator(self._out.device).manual_seed(1)
-        noise = torch.randn(self._out.shape, device=self._out.device, generator=generator)
-        self._grad = noise.to(self._out.dtype)
+        self._outs = _as_tuple(forward())
+        generator = torch.Generator(self._outs[0].device).manual_seed(1)
+        self._grads = tuple(
+            torch.randn(out.shape, device=out.device, generator=generator).to(out.dtype)
+            for out in self._outs
+        )
 
     def backward(self) -> tuple[Tensor, ...]:
-        """Differentiate the output that was computed at the start."""
-        return torch.autograd.grad(self._out, self._inputs, self._grad, retain_graph=True)
+        """Differentiate what was computed at the start."""
+        return torch.autograd.grad(self._outs, self._inputs, self._grads, retain_graph=True)
 
     def both(self) -> tuple[Tensor, ...]:
         """Run forward and backward."""
-        return torch.autograd.grad(self.forward(), self._inputs, self._grad)
+        return torch.autograd.grad(_as_tuple(self.forward()), self._inputs, self._grads)
+
+
+def _as_tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (found,) if isinstance(found, Tensor) else found
 
 
 DROP = 0.5
@@ -132,6 +170,8 @@ STANDARD = {
     "spmm": tuple(
         Case("spmm", 1, 256, reduce) for reduce in ("sum", "mean", "both", "weighted sum")
     ),
+    **{op: tuple(Case(op, 1, width) for width in (512, 128, 64)) for op in EXTREMA},
+    "statistics": tuple(Case("statistics", 1, 128, reduce) for reduce in ("max", FOUR)),
 }
 
 
@@ -152,5 +192,10 @@ ALL = {
     "spmm": (
         *STANDARD["spmm"],
         *(Case("spmm", 1, width) for width in (16, 40, 64, 128, 512)),
+    ),
+    **{op: (*STANDARD[op], *(Case(op, 1, width) for width in (16, 40, 256))) for op in EXTREMA},
+    "statistics": (
+        *STANDARD["statistics"],
+        *(Case("statistics", 1, 512, reduce) for reduce in ("max", FOUR)),
     ),
 }

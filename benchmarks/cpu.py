@@ -102,11 +102,14 @@ def cases_of(width: int) -> list[AnyCase]:
         Case("copy_u_mean", width),
         Case("u_mul_e_sum", width, "edge"),
         Case("u_dot_v", width),
+        Case("copy_u_max", width),
+        Case("u_mul_e_max", width, "edge"),
     ]
     if width == WIDTHS[0]:
         found += [
             Case("u_mul_e_sum", width, "element"),
             Case("copy_e_sum", width, "element"),
+            Case("copy_e_max", width, "element"),
             Case("u_add_v", width),
             *attention_cases(),
         ]

@@ -100,6 +100,8 @@ def molecules(count: int, atoms: int, bonds: int, seed: int = 0) -> Edges:
     return both[0], both[1], count * atoms
 
 
+MOLECULES, ATOMS = 20_000, 23  # the shared generator draws as many
+
 OWN: dict[str, Callable[[], Edges]] = {
     "arxiv": partial(power_law, 169_343, 1_166_243, 0.85, 0.55, 0.3),
     "web": partial(power_law, 1_000_000, 16_000_000, 1.0, 0.8, 0.2),
@@ -108,7 +110,7 @@ OWN: dict[str, Callable[[], Edges]] = {
     "road": partial(grid, 1_000),
     "tolokers": partial(power_law, 11_758, 1_038_000, 0.6, 0.6, 0.3),
     "pokec": partial(power_law, 1_632_803, 30_622_564, 0.55, 0.55, 0.5),
-    "molecules": partial(molecules, 20_000, 23, 3),
+    "molecules": partial(molecules, MOLECULES, ATOMS, 3),
     "reddit": partial(power_law, 232_965, 114_615_892, 0.5, 0.5, 0.6),
     # For host overhead, and small enough for tests.
     "cora": partial(power_law, 2_708, 10_600, 0.5, 0.5, 0.3),

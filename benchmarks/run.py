@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,20 +49,14 @@ def measure(
     """Yield one row for each case, dtype and pass on one graph."""
     widths = dict.fromkeys(case.width for case in wanted)
     yardsticks = {width: yardstick_ms(graph.struct, width, timer) for width in widths}
-    float32: dict[tuple[cases.Case, str], float] = {}
-    attention: dict[tuple[cases.Case, str, str], float] = {}
+    ratios: dict[tuple[cases.Case, str, str], float] = {}
     for op in dict.fromkeys(case.op for case in wanted):
         for dtype in dtypes:
-            sums: dict[tuple[int, str], float] = {}
             of_op = [case for case in wanted if case.op == op]
             for case, which, figures in _measure_together(of_op, graph, dtype, passes, timer):
                 unit = yardsticks[case.width] * case.rows_an_edge
                 ratio = figures["median_ms"] / unit
-                attention[case, dtype, which] = ratio
-                if dtype == "float32":
-                    float32[case, which] = ratio
-                if case.reduce == "sum":
-                    sums[case.width, which] = ratio
+                ratios[case, dtype, which] = ratio
                 row = {
                     "op": case.op,
                     "graph": graph.name,
@@ -76,27 +69,17 @@ def measure(
                     **figures,
                     **{"pass": which, "ratio": ratio, "must": "", "met": ""},
                 }
-                if case.reduce in ("mean", "both"):
-                    plain = sums.get((case.width, which))
-                    must = None if plain is None else targets.FACTORS_SHARE * plain
-                elif case.drop or case.op == "gat":
-                    base = _without_what_costs(case)
-                    plain = attention.get((base, dtype, which))
-                    share = targets.DROPOUT_SHARE if case.drop else targets.GAT_SHARE
-                    must = None if plain is None else share * plain
+                measure_of = case.held_against(which)
+                if measure_of is not None:
+                    base, share = measure_of
+                    known = ratios.get((base, dtype, which))
+                    must = None if known is None else share * known
                 else:
-                    in_float32 = float32.get((case, which))
+                    in_float32 = ratios.get((case, "float32", which))
                     must = _must(case, graph, dtype, which, in_float32, timer.device)
                 if must is not None:
                     row |= {"must": must, "met": "yes" if ratio <= must else "no"}
                 yield row
-
-
-def _without_what_costs(case: cases.Case) -> cases.Case:
-    """What a case is compared with: no dropout, and GATv2 for GAT."""
-    if case.drop:
-        return dataclasses.replace(case, drop=0.0)
-    return dataclasses.replace(case, op="gatv2")
 
 
 def _measure_together(
@@ -165,9 +148,9 @@ def table(rows: Sequence[Row]) -> str:
         key = tuple(str(row[name]) for name in ("op", "shape", "dtype", "pass"))
         mark = "!" if row["met"] == "no" else " "
         lines.setdefault(key, {})[row["graph"]] = f"{row['ratio']:.2f}{mark}"
-    head = f"{'ratio to the yardstick':42}" + "".join(f"{graph:>14}" for graph in graphs)
+    head = f"{'ratio to the yardstick':54}" + "".join(f"{graph:>14}" for graph in graphs)
     body = [
-        f"{' '.join(key):42}" + "".join(f"{found.get(graph, '–'):>14}" for graph in graphs)
+        f"{' '.join(key):54}" + "".join(f"{found.get(graph, '–'):>14}" for graph in graphs)
         for key, found in lines.items()
     ]
     return "\n".join([head, *body])

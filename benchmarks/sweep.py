@@ -96,7 +96,7 @@ def keys(
         kind = KINDS[op]
         names = ("EDGE_BIAS", "EDGE_WEIGHT", "DROPOUT", "MULTIPLY", "PERMUTED")
         terms = dict.fromkeys(names, 0)
-        same = {"SAME_ROWS": 0} if op == "dot_attention" else {}
+        same = {"dot_attention": {"SAME_ROWS": 0}, "gatv2": {"BY_BLOCK": 0}}.get(op, {})
         by_dst = {**terms, "GRAD_ATTENTION": 0}
         by_src = {**by_dst, "GRAD_BIAS": 0, "GRAD_WEIGHT": 0}
         passes = {kind.forward: terms, kind.backward_dst: by_dst, kind.backward_src: by_src}

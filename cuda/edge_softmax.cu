@@ -36,7 +36,7 @@ __device__ inline void for_each_score(
     }
 }
 
-// Base-2 maximum and 1 / total of one row and head.
+// Maximum and 1 / total of one row and head.
 struct RowState {
     acc_t top;
     acc_t inverse;
@@ -50,8 +50,14 @@ __device__ inline RowState load_state(const acc_t* row_state, const Unit& unit, 
     return RowState{at[0], at[1]};
 }
 
+// e^(x - top). The difference comes first: scaled before, a large score would lose what tells it from the
+// top, and the top itself would not be worth exactly 1.
+__device__ inline acc_t power_below(acc_t x, acc_t top) {
+    return fast_exp2(LOG2E * (x - top));
+}
+
 __device__ inline acc_t softmax_of(scalar_t score, const RowState& state) {
-    return fast_exp2(LOG2E * to_acc(score) - state.top) * state.inverse;
+    return power_below(to_acc(score), state.top) * state.inverse;
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softmax_forward(
@@ -67,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softma
     const int64_t rows_per_slot,
     // outputs
     scalar_t* __restrict__ out,        // (E, H), edge-id order
-    acc_t* __restrict__ row_state,     // (N, H, 2), base-2 maximum and 1 / total
-    acc_t* __restrict__ part_state) {  // (num_chunks, H, 2), base-2 maximum and total
+    acc_t* __restrict__ row_state,     // (N, H, 2), maximum and 1 / total
+    acc_t* __restrict__ part_state) {  // (num_chunks, H, 2), maximum and total
     const Adjacency adj{indptr,   indices,    chunk_rows, chunk_begins,
                         num_rows, num_chunks, chunk_size, rows_per_slot};
     const Lane me = this_lane();
@@ -85,22 +91,21 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) edge_softma
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
                     const bool exists = owns_head(me) && (full || position + u * S < unit.end);
-                    x[u] = exists
-                               ? LOG2E * to_acc(score[static_cast<int64_t>(ids[u]) * H + me.head])
-                               : minus_infinity();
+                    x[u] = exists ? to_acc(score[static_cast<int64_t>(ids[u]) * H + me.head])
+                                  : minus_infinity();
                     higher = largest(higher, x[u]);
                 }
                 const acc_t base = higher == minus_infinity() ? static_cast<acc_t>(0) : higher;
-                total *= fast_exp2(top - base);
+                total *= power_below(top, base);
                 top = higher;
 #pragma unroll
                 for (int u = 0; u < U; ++u) {
-                    total += fast_exp2(x[u] - base);
+                    total += power_below(x[u], base);
                 }
             });
         const acc_t highest = largest_over_slots(top);
         const acc_t base = highest == minus_infinity() ? NOTHING : highest;
-        total = sum_over_slots(total * fast_exp2(top - base));
+        total = sum_over_slots(total * power_below(top, base));
         const bool piece = unit.chunk >= 0;
         const RowState state{base, 1 / total};
         if (unit.row >= 0 && me.edge_slot == 0 && owns_head(me)) {

@@ -7,7 +7,7 @@
 // base-2 log-sum-exp of the scores of gatv2_scores.cuh. The softmax is online: a running maximum per edge
 // slot. gatv2_backward.cu has the gradients.
 // Prelude: scalar_t, acc_t, index_t, H, D, V, P, HPW, K, S, R, U, SLICES (1), WARPS, MIN_BLOCKS, AHEAD,
-//   EDGE_BIAS, EDGE_WEIGHT, DROPOUT, MULTIPLY (0), PERMUTED
+//   EDGE_BIAS, EDGE_WEIGHT, DROPOUT, MULTIPLY (0), PERMUTED, BY_BLOCK (no row is cut)
 #include "common/gatv2_scores.cuh"
 #include "common/online_softmax.cuh"
 
@@ -16,7 +16,7 @@ static_assert(SLICES == 1, "a score needs the whole head");
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forward(
     const scalar_t* __restrict__ feat_src,  // (N_src, H, D)
     const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
-    const scalar_t* __restrict__ attn,      // (H, D)
+    const scalar_t* __restrict__ attn,      // (H, D), or (gridDim.x, H, D) with BY_BLOCK
     const acc_t negative_slope,
     const scalar_t* __restrict__ edge_bias,    // (E) or (E, H), edge-id order
     const scalar_t* __restrict__ edge_weight,  // (E) or (E, H), edge-id order
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
         make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    const KeptRow weight = keep_row(attn, 0, me, true);
+    const KeptRow weight = keep_row(attn, BY_BLOCK ? blockIdx.x : 0, me, true);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         RowTerms terms = begin_row(edge_terms, me, unit);
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_forwa
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_attention(
     const scalar_t* __restrict__ feat_src,  // (N_src, H, D)
     const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
-    const scalar_t* __restrict__ attn,      // (H, D)
+    const scalar_t* __restrict__ attn,      // (H, D), or (gridDim.x, H, D) with BY_BLOCK
     const acc_t negative_slope,
     const acc_t* __restrict__ lse,             // (N_dst, H), base 2
     const scalar_t* __restrict__ edge_bias,    // (E) or (E, H), edge-id order
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_atten
         make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    const KeptRow weight = keep_row(attn, 0, me, true);
+    const KeptRow weight = keep_row(attn, BY_BLOCK ? blockIdx.x : 0, me, true);
 
     for_each_unit(adj, me, [&](const Unit& unit) {
         RowTerms terms = begin_row(edge_terms, me, unit);

@@ -20,7 +20,7 @@ static_assert(SLICES == 1, "a score needs the whole head");
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backward_dst(
     const scalar_t* __restrict__ feat_src,  // (N_src, H, D)
     const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
-    const scalar_t* __restrict__ attn,      // (H, D)
+    const scalar_t* __restrict__ attn,      // (H, D), or (gridDim.x, H, D) with BY_BLOCK
     const acc_t negative_slope,
     const scalar_t* __restrict__ grad_out,        // (N_dst, H, D)
     const scalar_t* __restrict__ grad_attention,  // (E, H), edge-id order
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
         make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    const KeptRow weight = keep_row(attn, 0, me, true);
+    const KeptRow weight = keep_row(attn, BY_BLOCK ? blockIdx.x : 0, me, true);
     acc_t attn_share[K][V];
     clear(attn_share);
 
@@ -150,7 +150,7 @@ struct Ends {
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backward_src(
     const scalar_t* __restrict__ feat_src,  // (N_src, H, D)
     const scalar_t* __restrict__ feat_dst,  // (N_dst, H, D)
-    const scalar_t* __restrict__ attn,      // (H, D)
+    const scalar_t* __restrict__ attn,      // (H, D), or (gridDim.x, H, D) with BY_BLOCK
     const acc_t negative_slope,
     const scalar_t* __restrict__ grad_out,        // (N_dst, H, D)
     const scalar_t* __restrict__ grad_attention,  // (E, H), edge-id order
@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) gatv2_backw
         make_terms(edge_bias, edge_weight, eids, seed, drop_below, keep_scale);
     const Lane me = this_lane();
     const auto fetch = [&](index_t position) { return indices[position]; };
-    const KeptRow weight = keep_row(attn, 0, me, true);
+    const KeptRow weight = keep_row(attn, BY_BLOCK ? blockIdx.x : 0, me, true);
     acc_t attn_share[K][V];
     clear(attn_share);
 

@@ -1,6 +1,6 @@
 // merge.cu: put the pieces of long rows, or the blocks' shares of a sum, together in a fixed order.
 //   merge_sum:     out[row,c] = sum_j part[j,c]
-//   merge_totals:  row_state[row,h] = (max_j top_j, 1 / sum_j w_j total_j)
+//   merge_totals:  row_state[row,h] = (max_j top_j, 1 / sum_j w_j total_j),  w_j = e^(top_j - max_j top_j)
 //   merge_centered:  the sums of gat_backward_dst or dot_attention_backward_dst (centered_sums.cuh), and
 //     the end of a row that follows from them
 //   merge_gatv2_dst: the same for gatv2_backward_dst
@@ -10,9 +10,7 @@
 //   merge_shares:  out[c] = sum_j part[j,c] over the shares of all blocks that block_sum.cuh wrote
 // Here a block owns 8 columns, which is what one memory sector holds of a share.
 // Prelude: scalar_t, acc_t, index_t, H, D
-#include "common/scalar.cuh"
-
-constexpr int MERGE_WARPS = 8;
+#include "common/pieces.cuh"
 
 extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_sum(
     const acc_t* __restrict__ part,         // (num_chunks, H, D)
@@ -48,11 +46,14 @@ struct Softmax {
     acc_t sum;
 };
 
-__device__ inline void absorb(Softmax& state, const Softmax& other) {
+constexpr acc_t BASE_2 = 1;
+
+// `scale` turns tops into powers of 2.
+__device__ inline void absorb(Softmax& state, const Softmax& other, acc_t scale) {
     const acc_t top = largest(state.top, other.top);
     const acc_t base = top == minus_infinity() ? static_cast<acc_t>(0) : top;
-    const acc_t mine = fast_exp2(state.top - base);
-    const acc_t theirs = fast_exp2(other.top - base);
+    const acc_t mine = fast_exp2(scale * (state.top - base));
+    const acc_t theirs = fast_exp2(scale * (other.top - base));
     state.top = top;
     state.total = state.total * mine + other.total * theirs;
     state.sum = state.sum * mine + other.sum * theirs;
@@ -75,14 +76,14 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_softmax(
     if (column < H * D) {
         for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
             const acc_t* from = part_state + (j * H + column / D) * 2;
-            absorb(state, Softmax{from[0], from[1], part_sum[j * (H * D) + column]});
+            absorb(state, Softmax{from[0], from[1], part_sum[j * (H * D) + column]}, BASE_2);
         }
     }
     states[warp][lane] = state;
     __syncthreads();
     if (warp == 0 && column < H * D) {
         for (int w = 1; w < MERGE_WARPS; ++w) {
-            absorb(state, states[w][lane]);
+            absorb(state, states[w][lane], BASE_2);
         }
         const int64_t row = long_rows[blockIdx.x];
         from_acc(state.sum / state.total, out[row * (H * D) + column]);
@@ -107,14 +108,14 @@ extern "C" __global__ void __launch_bounds__(MERGE_WARPS * 32) merge_totals(
     if (head < H) {
         for (int64_t j = chunk_ptr[blockIdx.x] + warp; j < last; j += MERGE_WARPS) {
             const acc_t* from = part_state + (j * H + head) * 2;
-            absorb(state, Softmax{from[0], from[1], 0});
+            absorb(state, Softmax{from[0], from[1], 0}, LOG2E);
         }
     }
     states[warp][lane] = state;
     __syncthreads();
     if (warp == 0 && head < H) {
         for (int w = 1; w < MERGE_WARPS; ++w) {
-            absorb(state, states[w][lane]);
+            absorb(state, states[w][lane], LOG2E);
         }
         acc_t* at = row_state + (long_rows[blockIdx.x] * static_cast<int64_t>(H) + head) * 2;
         at[0] = state.top;

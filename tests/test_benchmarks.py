@@ -12,6 +12,7 @@ import torch
 from benchmarks import cases, graphs, launch_overhead, paths, plots, run, targets
 from benchmarks.timing import WARM_UP, Timer, Timing
 from benchmarks.yardstick import yardstick_ms
+from dgl_flash import ops
 from dgl_flash.structure import GraphStructure
 
 CPU = torch.device("cpu")
@@ -120,8 +121,9 @@ def test_yardstick_multiplies_the_in_adjacency(
 )
 def test_cases_have_three_passes(case: cases.Case) -> None:
     call = case.prepare(graphs.load("tiny", CPU).struct, torch.float32)
-    out = call.forward()
-    assert out.numel() == 120 * case.width
+    outs = call.forward() if case.op == "statistics" else (call.forward(),)
+    assert len(outs) == (4 if case.reduce == cases.FOUR else 1)
+    assert all(out.numel() == 120 * case.width for out in outs)
     for alone, together in zip(call.backward(), call.both(), strict=True):
         assert alone.abs().sum() > 0
         if case.drop:  # each forward draws a mask of its own
@@ -134,10 +136,46 @@ def test_targets_are_found_by_graph() -> None:
     assert targets.target("gatv2", "H=2 D=64", "forward", "products") == 1.1
     assert targets.target("spmm", "sum W=256", "both", "molecules") == 1.4
     assert targets.target("dot_attention", "H=4 D=128", "both", "molecules") == 2.4
+    assert targets.target("copy_u_min", "W=512", "both", "proteins") == 1.0
     assert targets.target("spmm", "sum W=256", "backward", "molecules") is None
     assert targets.target("gatv2", "H=2 D=64", "forward", "tiny") is None
     for figures in targets.PEERS.values():
         assert all(len(ratios) == len(targets.GRAPHS) for ratios in figures.values())
+
+
+def test_four_statistics_bring_the_gradients_of_each() -> None:
+    struct = graphs.load("tiny", CPU).struct
+    call = cases.Case("statistics", 1, 8, cases.FOUR).prepare(struct, torch.float64)
+    (feat,) = call._inputs
+    expected = torch.zeros_like(feat)
+    for name, grad in zip(cases.FOUR.split(), call._grads, strict=True):
+        (alone,) = ops.statistics(struct, feat, (name,))
+        expected += torch.autograd.grad(alone, feat, grad)[0]
+    torch.testing.assert_close(call.both()[0], expected)
+    assert not torch.equal(call._grads[0], call._grads[1])
+
+
+def test_what_a_case_is_held_against() -> None:
+    def of(op: str, reduce: str = "sum", drop: float = 0.0) -> cases.Case:
+        return cases.Case(op, 1, 64, reduce, drop)
+
+    assert of("gat", drop=0.5).held_against("both") == (of("gat"), targets.DROPOUT_SHARE)
+    assert of("gat").held_against("both") == (of("gatv2"), targets.GAT_SHARE)
+    assert of("copy_u_max").held_against("forward") == (of("copy_u_min"), targets.MAX_SHARE)
+    four, one = of("statistics", cases.FOUR), of("statistics", "max")
+    for which in ("forward", "both"):
+        assert four.held_against(which) == (one, targets.STATISTICS_SHARE)
+    assert four.held_against("backward") is None
+    for case in (one, of("copy_u_min"), of("spmm"), of("spmm", "weighted sum"), of("gatv2")):
+        assert case.held_against("both") is None
+
+
+def test_standard_cases_follow_what_they_are_held_against() -> None:
+    seen: list[cases.Case] = []
+    for case in (case for of_op in cases.STANDARD.values() for case in of_op):
+        base = case.held_against("both")
+        assert base is None or base[0] in seen
+        seen.append(case)
 
 
 def test_run_writes_one_row_a_case_and_pass(
@@ -209,7 +247,7 @@ def test_normalised_sums_are_what_they_say() -> None:
         case = cases.Case("spmm", 1, 256, reduce)
         call = case.prepare(struct, torch.float64)
         (grad,) = call.both()
-        (feat,), grad_out = call._inputs, call._grad
+        (feat,), (grad_out,) = call._inputs, call._grads
         torch.testing.assert_close(call.forward(), matrix @ feat)
         torch.testing.assert_close(grad, matrix.T @ grad_out)
 
@@ -259,7 +297,9 @@ def test_launch_overhead_reports_each_op(
     with out.open() as file:
         rows = list(csv.DictReader(file))
     launches = 1 if device.type == "cuda" else 0
-    assert [row["pass"] for row in rows] == ["launch"] * launches + ["forward", "both"] * 4
+    assert [row["pass"] for row in rows] == ["launch"] * launches + ["forward", "both"] * len(
+        cases.STANDARD
+    )
     assert all(float(row["microseconds"]) > 0 for row in rows)
 
 

@@ -12,7 +12,7 @@ import torch
 from dgl_flash.kernels.jit import KernelKey, _signatures
 from dgl_flash.kernels.layout import Layout
 from dgl_flash.kernels.source import source_root
-from dgl_flash.ops import choose, choose_attention
+from dgl_flash.ops import choose, choose_attention, choose_extremum
 
 pytest.importorskip("cupy", reason="needs CuPy with NVRTC: pip install 'dgl_flash[nvrtc]'")
 
@@ -23,6 +23,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MERGES = (
     *("merge_sum", "merge_softmax", "merge_totals"),
     *("merge_centered", "merge_gatv2_dst", "merge_shares"),
+    *("merge_largest", "merge_smallest", "merge_moments"),
 )
 ATTENTION = {
     "dot_attention": choose_attention.dot_attention_layout,
@@ -61,6 +62,8 @@ def attention_flags(kind: str, which: str, every: bool) -> tuple[tuple[str, int]
     found["MULTIPLY"] = on if kind == "dot_attention" else 0
     if kind == "dot_attention":
         found["SAME_ROWS"] = 0
+    if kind == "gatv2":
+        found["BY_BLOCK"] = on
     if which.startswith("backward"):
         found["GRAD_ATTENTION"] = on
     if which == "backward_src":
@@ -68,10 +71,47 @@ def attention_flags(kind: str, which: str, every: bool) -> tuple[tuple[str, int]
     return tuple(found.items())
 
 
+def collect_layout(facts: Facts, heads: int, width: int, itemsize: int) -> Layout:
+    return choose_extremum.collect_layout(facts, facts, width, itemsize)
+
+
+# Maxima, minima and statistics, and the rule that lays each of them out.
+EXTREMES = {
+    "extremum": choose_extremum.extremum_layout,
+    "extremum_backward": choose_extremum.backward_layout,
+    "extremum_edges": choose_extremum.edges_layout,
+    "extremum_pick": choose_extremum.extremum_layout,
+    "extremum_sort": choose_extremum.lists_layout,
+    "extremum_collect": collect_layout,
+    "statistics": choose_extremum.statistics_layout,
+    "statistics_prepare": choose_extremum.statistics_layout,
+    "statistics_backward": choose_extremum.statistics_backward_layout,
+    "statistics_edges": choose_extremum.statistics_backward_layout,
+}
+
+
+def extreme_flags(entry: str, every: bool) -> tuple[tuple[str, int], ...]:
+    on = int(every)
+    found = {"WINNER_BYTES": 2 + on, "PERMUTED": on, "EDGE_ROWS": 0}
+    if entry == "extremum_sort":
+        found["MOST_PLACES"] = 2 * choose_extremum.LIST_CHUNK
+    if entry in ("extremum_sort", "extremum_collect"):
+        found["CONTESTS"] = 1 + on
+    if entry.startswith("statistics"):
+        found |= {"MEAN": 1, "TOTAL": on, "DEVIATION": 1, "ROOT": 1, "MOST": 1, "LEAST": 1}
+    elif entry == "extremum":
+        found |= {"MOST": 1 - on, "MESSAGE": 0, "WEIGHT": 0}
+    else:
+        found["WEIGHT"] = 2
+    return tuple(found.items())
+
+
 def flags(entry: str, every: bool) -> tuple[tuple[str, int], ...]:
     attention = attention_pass(entry)
     if attention is not None:
         return attention_flags(*attention, every)
+    if entry in EXTREMES:
+        return extreme_flags(entry, every)
     names = {
         "spmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
         "sddmm": ("PERMUTED", "SRC_SCALE", "DST_SCALE", "MEAN"),
@@ -95,6 +135,8 @@ def layout_of(entry: str, facts: Facts, heads: int, width: int, itemsize: int) -
         return ATTENTION[kind](which, facts, heads, width, itemsize)
     if entry.startswith("edge_softmax"):
         return choose.edge_softmax_layout(facts, heads, width, itemsize)
+    if entry in EXTREMES:
+        return EXTREMES[entry](facts, heads, width, itemsize)
     if entry in MERGES or entry == "dropout_mask":
         return None
     return {
@@ -116,6 +158,8 @@ def make_key(
     every: bool = False,
 ) -> KernelKey:
     width = 1 if entry.startswith("edge_softmax") or entry == "merge_totals" else width
+    if entry in ("extremum_sort", "extremum_collect"):
+        heads, width = 1, heads * width
     layout = layout_of(entry, facts, heads, width, dtype.itemsize)
     constants = (("H", heads), ("D", width)) if layout is None else layout.constants(heads, width)
     return KernelKey(file, entry, dtype, index_dtype, constants + flags(entry, every))
@@ -132,7 +176,7 @@ every_entry = pytest.mark.parametrize(("file", "entry"), list(entries()))
 
 def test_all_entry_points_are_found():
     names = [entry for _, entry in entries()]
-    assert len(names) == len(set(names)) == 26
+    assert len(names) == len(set(names)) == 39
     assert set(MERGES) < set(names)
 
 

@@ -136,6 +136,33 @@ __device__ inline void load_row(
     }
 }
 
+// The same of an array in the arithmetic type.
+__device__ inline void load_numbers(
+    const acc_t* __restrict__ array,
+    int64_t row,
+    const Lane& me,
+    bool live,
+    acc_t (&values)[K][V]) {
+    constexpr int wide = 16 / static_cast<int>(sizeof(acc_t));
+    constexpr int step = V < wide ? V : wide;
+    using raw_t = typename raw_vector<step* static_cast<int>(sizeof(acc_t))>::type;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+#pragma unroll
+        for (int v = 0; v < V; v += step) {
+            raw_t raw{};
+            if (live && owns(me, k)) {
+                const acc_t* from = array + row * (H * D) + me.offset + k * P * V + v;
+                raw = __ldg(reinterpret_cast<const raw_t*>(from));
+            }
+#pragma unroll
+            for (int i = 0; i < step; ++i) {
+                values[k][v + i] = reinterpret_cast<const acc_t*>(&raw)[i];
+            }
+        }
+    }
+}
+
 // Sum over the P lanes of a head; every lane gets it.
 __device__ inline acc_t sum_over_head(acc_t x) {
 #pragma unroll
@@ -210,6 +237,12 @@ __device__ inline acc_t sum_over_slots(acc_t x) {
     return x;
 }
 
+// What the first edge slot of the row holds.
+__device__ inline acc_t from_first_slot(const Lane& me, acc_t x) {
+    const int lane = static_cast<int>(threadIdx.x) % 32 - me.edge_slot * ROW_LANES;
+    return S == 1 ? x : __shfl_sync(FULL_WARP, x, lane);
+}
+
 __device__ inline acc_t largest_over_slots(acc_t x) {
 #pragma unroll
     for (int slot = 1; slot < S; slot *= 2) {
@@ -247,6 +280,22 @@ __device__ inline void scatter_over_slots(const Lane& me, acc_t (&x)[K][V]) {
             }
             scatter_over_slots<STEP + 1, N>(me, x);
         }
+    }
+}
+
+// The share of vectors that scatter_over_slots leaves in a slot, of vectors that all slots hold alike.
+template <int STEP, int N>
+__device__ inline void keep_owned(const Lane& me, acc_t (&x)[K][V]) {
+    if constexpr ((1 << STEP) < S && N % 2 == 0) {
+        const bool upper = (me.edge_slot >> STEP) & 1;
+#pragma unroll
+        for (int k = 0; k < N / 2; ++k) {
+#pragma unroll
+            for (int v = 0; v < V; ++v) {
+                x[k][v] = upper ? x[k + N / 2][v] : x[k][v];
+            }
+        }
+        keep_owned<STEP + 1, N / 2>(me, x);
     }
 }
 

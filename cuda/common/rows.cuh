@@ -174,6 +174,29 @@ __device__ inline Gathered gather(
     return gathered;
 }
 
+// Add up rows of a group's edges.
+template <bool FULL>
+__device__ inline void add_rows(
+    const acc_t* __restrict__ array,
+    const index_t (&cols)[U],
+    const Lane& me,
+    const Unit& unit,
+    index_t position,
+    int live,
+    acc_t (&sum)[K][V]) {
+    acc_t rows[U][K][V];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        load_numbers(array, cols[u], me, FULL || position + u * S < unit.end, rows[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        if (FULL || u < live) {
+            for_each_element([&](int k, int v) { sum[k][v] += rows[u][k][v]; });
+        }
+    }
+}
+
 // Walk the edges of a unit as for_each_group does, with what load(kind, ids, position) gathers for a group
 // in place of its ids. AHEAD issues a group's loads before the work on the one before, so that one
 // hides the other, for twice the registers of what is loaded.

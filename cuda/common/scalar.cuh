@@ -6,6 +6,7 @@
 
 typedef int int32_t;
 typedef long long int64_t;
+typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 
@@ -153,6 +154,49 @@ __device__ inline uint32_t smaller_pair(uint32_t a, uint32_t b) {
     return c;
 }
 
+#if __CUDA_ARCH__ >= 800
+constexpr bool EXTREMES_OF_PAIRS = true;
+#else
+constexpr bool EXTREMES_OF_PAIRS = false;
+#endif
+
+// Of two pairs the numbers that are largest (MOST) or smallest, where a card has them; a NaN loses.
+template <class T, bool MOST>
+__device__ inline uint32_t number_pair(uint32_t a, uint32_t b) {
+    uint32_t c = 0;
+#if __CUDA_ARCH__ >= 800
+    if constexpr (is_bfloat16<T> && MOST) {
+        asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    } else if constexpr (is_bfloat16<T>) {
+        asm("min.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    } else if constexpr (MOST) {
+        asm("max.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    } else {
+        asm("min.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    }
+#endif
+    return c;
+}
+
+// Two infinities, negative ones if asked.
+template <class T>
+__device__ constexpr uint32_t infinite_pair(bool negative) {
+    const uint32_t one = is_bfloat16<T> ? 0x7f80u : 0x7c00u;
+    return (one | (negative ? 0x8000u : 0u)) * 0x10001u;
+}
+
+// All bits of the numbers of a pair for which a > b.
+template <class T>
+__device__ inline uint32_t mask_above(uint32_t a, uint32_t b) {
+    uint32_t mask;
+    if constexpr (is_bfloat16<T>) {
+        asm("set.gt.u32.bf16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+    } else {
+        asm("set.gt.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+    }
+    return mask;
+}
+
 struct PairAbove {
     bool low;
     bool high;
@@ -193,12 +237,31 @@ __device__ inline double fast_exp2(double x) {
     return exp2(x);
 }
 
+// To one unit in the last place, without the steps that round it.
+__device__ inline float reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ inline double reciprocal(double x) {
+    return 1 / x;
+}
+
 __device__ inline float largest(float a, float b) {
     return fmaxf(a, b);
 }
 
 __device__ inline double largest(double a, double b) {
     return fmax(a, b);
+}
+
+__device__ inline float smallest(float a, float b) {
+    return fminf(a, b);
+}
+
+__device__ inline double smallest(double a, double b) {
+    return fmin(a, b);
 }
 
 __device__ inline float magnitude(float x) {

@@ -7,6 +7,10 @@
 template <int BYTES>
 struct raw_vector;
 template <>
+struct raw_vector<1> {
+    using type = unsigned char;
+};
+template <>
 struct raw_vector<2> {
     using type = unsigned short;
 };

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 # Of one gathered operand; below, starting threads costs more than caches save.
@@ -66,4 +65,5 @@ def gather_rows(rows: Tensor, ids: Tensor) -> Tensor:
     if rows.dtype != torch.float32:
         return rows.index_select(0, ids)
     # Sums of one row each: unlike index_select, this kernel asks the memory for rows in advance.
-    return F.embedding_bag(ids, rows, torch.arange(ids.numel(), dtype=ids.dtype), mode="sum")
+    offsets = torch.arange(ids.numel(), dtype=ids.dtype)
+    return torch.embedding_bag(rows, ids, offsets, scale_grad_by_freq=False, mode=0)[0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dgl_flash.cpu.chunks import edge_chunks
-from dgl_flash.cpu.extremum import extreme_rows
+from dgl_flash.cpu.extreme_rows import extreme_rows
 from dgl_flash.cpu.spmm import sum_rows
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def edge_softmax(struct: GraphStructure, scores: Tensor) -> Tensor:
     if _have_sums(scores):
         torch.exp(scores, out=out)
     else:
-        row_max, _ = extreme_rows(struct.in_adj, struct.in_adj.eids, scores, "max", False)
+        adj = struct.in_adj
+        row_max, _ = extreme_rows(adj.indptr, adj.eids, scores, "max", False)
         for at in _chunks(scores):
             torch.sub(scores[at], row_max.index_select(0, dst[at]), out=out[at]).exp_()
     row_sum = sum_rows(struct, out, None, on_edges=True)

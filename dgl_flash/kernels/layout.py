@@ -91,6 +91,11 @@ class Layout:
         """Rows a block walks at a time."""
         return self.warps * self.row_slots
 
+    @property
+    def slice_width(self) -> int:
+        """Elements of a head that one pass covers (``SLICE``)."""
+        return self.vectors * self.head_lanes * self.vector
+
     def grid_y(self, num_heads: int) -> int:
         """Blocks along y: groups of heads times slices."""
         return -(-num_heads // self.heads) * self.slices

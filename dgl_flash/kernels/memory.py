@@ -44,6 +44,12 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     return out.fill_(float("nan")) if _poisoned else out
 
 
+def empty_bytes(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Memory of uint8 that a kernel will fill completely; 170 inside :func:`poisoned_outputs`."""
+    out = torch.empty(shape, dtype=torch.uint8, device=device)
+    return out.fill_(170) if _poisoned else out
+
+
 class Scratch:
     """Working memory of one call: several arrays in one allocation, each given by its address.
 

@@ -125,6 +125,11 @@ class AddUp:
         """Begin a list that can be given to a call, and that keeps no tensor."""
         return RunningSum(self.name)
 
+    def of_stack(self, parts: Tensor) -> Tensor:
+        r"""Reduce (R, \*) along the first dimension, for parts that lie in one tensor anyway."""
+        found: Tensor = getattr(torch, self.name)(parts, dim=0)
+        return found
+
     def __call__(self, inputs: Sequence[Tensor] | RunningSum, dsttype: str) -> Tensor | None:
         """Reduce a list of tensors, with DGL's arguments for it; of nothing there is None."""
         if len(inputs) == 0:

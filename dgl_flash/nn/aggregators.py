@@ -108,3 +108,5 @@ SCALERS: dict[str, Callable[..., Tensor]] = {
     "amplification": scale_amplification,
     "attenuation": scale_attenuation,
 }
+# The names of our own functions in Messages, whatever is put into the table later.
+STATISTICS = {function: name for name, function in AGGREGATORS.items()}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dgl_flash.nn.across import AddUp, get_aggregate_fn
 from dgl_flash.nn.common import expand_as_pair
+from dgl_flash.nn.jointly import Call, Stack, attend_jointly
 from dgl_flash.nn.missing import attribute_of
 from dgl_flash.structure.relation_slices import relation_slices
 
@@ -65,8 +66,12 @@ class HeteroGraphConv(nn.Module):
     graph at the first call and kept with it until it changes, together with the compressed edges,
     transposes and degrees that layers read; features of nodes and edges are always those that the
     graph has now. Sums and means are added up in one tensor (two from 33 relations on), so that
-    results need not be kept for it; the other aggregators stack them. For thousands of relations
-    of one width, :class:`RelGraphConv` on ``dgl.to_homogeneous(g)`` is one kernel for all.
+    results need not be kept for it; the other aggregators stack them. On a GPU, the layers of one
+    type of destinations take one kernel a pass, and one product a type of sources, where all are a
+    :class:`GATv2Conv` of the same heads. Layers that drop features or attention are called one by
+    one, and so are those that meet a row of more than 4,096 edges, or a wide graph in inference.
+    For thousands of relations of one width, :class:`RelGraphConv` on ``dgl.to_homogeneous(g)`` is
+    one kernel for all.
 
     Examples
     --------
@@ -146,17 +151,37 @@ class HeteroGraphConv(nn.Module):
         src_inputs, dst_inputs = self._sides(g, inputs)
         may_lack = g.is_block or isinstance(inputs, tuple)
         mod_args, mod_kwargs = mod_args or {}, mod_kwargs or {}
-        start: Callable[[], Any] = self.agg_fn.start if isinstance(self.agg_fn, AddUp) else list
-        outputs = {ntype: start() for ntype in g.dsttypes}
-        for relation, part in relations:
+        calls: list[Call] = []
+        for etype_id, (relation, part) in enumerate(relations):
             stype, etype, dtype = relation
             if stype not in src_inputs or (may_lack and dtype not in dst_inputs):
                 continue
             module = self._get_module(relation)
             pair = src_inputs[stype], dst_inputs[dtype]
             more, named = mod_args.get(etype, ()), mod_kwargs.get(etype, {})
-            outputs[dtype].append(module(part, pair, *more, **named))
-        return {ntype: self.agg_fn(found, ntype) for ntype, found in outputs.items() if len(found)}
+            calls.append(Call(etype_id, relation, part, module, pair, more, named))
+        together = attend_jointly(g, calls)
+        outputs: dict[str, Any] = {ntype: together.get(ntype) for ntype in g.dsttypes}
+        for call in calls:
+            ntype = call.relation[2]
+            if ntype in together:
+                continue
+            if outputs[ntype] is None:
+                outputs[ntype] = self.agg_fn.start() if isinstance(self.agg_fn, AddUp) else []
+            result = call.module(call.part, call.pair, *call.more, **call.named)
+            outputs[ntype].append(result)
+        return {
+            ntype: self._aggregate(found, ntype)
+            for ntype, found in outputs.items()
+            if found is not None
+        }
+
+    def _aggregate(self, found: Any, ntype: str) -> Any:
+        if not isinstance(found, Stack):
+            return self.agg_fn(found, ntype)
+        if isinstance(self.agg_fn, AddUp):
+            return self.agg_fn.of_stack(found.padded)[: found.num_dst]
+        return self.agg_fn(found.unbind(), ntype)
 
     def _sides(self, g: Any, inputs: Any) -> tuple[Any, Any]:
         """Features of sources and of destinations, by type."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
 from dgl_flash import ops
 from dgl_flash.structure import GraphStructure
+
+_MOMENT = "moment"  # and the order
 
 
 class Messages:
@@ -16,7 +20,8 @@ class Messages:
         m_e = r_u + t_v \quad \text{or} \quad m_e = r_e + t_v, \qquad e = (u \to v)
 
     Mean, sum, maximum and minimum move with :math:`t`, variance and moments do not see it: all run
-    over :math:`r` alone. What one statistic has computed the next does not compute again.
+    over :math:`r` alone. What one statistic has computed the next does not compute again, and those
+    that are announced come from one call of :func:`dgl_flash.ops.statistics`.
 
     Parameters
     ----------
@@ -28,6 +33,9 @@ class Messages:
         :math:`t`, (N_dst, F); None stands for 0.
     on_edges : bool
         Whether the rows belong to edges.
+    names : collection of str
+        Statistics that will be asked for, as :meth:`statistic` takes them. Others may be asked for
+        too, and take a pass of their own each.
 
     Attributes
     ----------
@@ -47,61 +55,37 @@ class Messages:
         rows: Tensor,
         shift: Tensor | None = None,
         on_edges: bool = False,
+        names: Collection[str] = (),
     ) -> None:
         self.struct = struct
         self.dtype = rows.dtype
         self._rows = rows
         self._shift = shift
         self._on_edges = on_edges
+        self._announced = tuple(dict.fromkeys(_source(name) for name in names))
         self._kept: dict[str, Tensor] = {}
 
-    def mean(self) -> Tensor:
-        """Return the mean, (N_dst, F)."""
-        return self._shifted(self._mean())
-
-    def sum(self) -> Tensor:
-        """Return the sum, (N_dst, F), from the same pass as the mean."""
-        mean = self.mean()
-        wide = torch.float64 if mean.dtype == torch.float64 else torch.float32
-        return (mean * self.struct.in_degrees().to(wide).unsqueeze(1)).to(mean.dtype)
-
-    def max(self) -> Tensor:
-        """Return the largest of each feature, (N_dst, F)."""
-        return self._shifted(self._reduce("max", self._rows))
-
-    def min(self) -> Tensor:
-        """Return the smallest of each feature, (N_dst, F)."""
-        return self._shifted(self._reduce("min", self._rows))
-
-    def var(self) -> Tensor:
-        """Return the variance, (N_dst, F)."""
-        if "var" not in self._kept:
-            squares = self._reduce("mean", self._rows * self._rows)
-            self._kept["var"] = torch.relu(squares - self._mean() * self._mean())
-        return self._kept["var"]
-
-    def std(self) -> Tensor:
-        """Return the standard deviation, (N_dst, F)."""
-        return signed_root(self.var(), 2)
-
-    def moment(self, order: int) -> Tensor:
-        """Return the signed root of a central moment, (N_dst, F).
+    def statistic(self, name: str) -> Tensor:
+        """Return a statistic of each feature.
 
         Parameters
         ----------
-        order : int
-            Of the moment, and of the root.
+        name : str
+            ``"mean"``, ``"sum"``, ``"max"``, ``"min"``, ``"var"``, ``"std"``, or ``"moment"`` and
+            the order of a central moment, as in ``"moment3"``: the signed root of that order.
 
         Returns
         -------
         Tensor
             (N_dst, F)
         """
-        if "deviations" not in self._kept:
-            subtract = ops.e_sub_v if self._on_edges else ops.u_sub_v
-            self._kept["deviations"] = subtract(self.struct, self._rows, self._mean())
-        powers = self._kept["deviations"].pow(order)
-        return signed_root(ops.copy_e_mean(self.struct, powers), order)
+        if name.startswith(_MOMENT):
+            return self._moment(int(name.removeprefix(_MOMENT)))
+        found = self._find(_source(name))
+        if name in ("var", "std"):
+            return found
+        found = found if self._shift is None else found + self._shift
+        return self._times_degree(found) if name == "sum" else found
 
     def weighted_sum(self, weight: Tensor, total: Tensor) -> Tensor:
         """Return the sum of the messages, each times a number.
@@ -124,18 +108,29 @@ class Messages:
             out = ops.u_mul_e_sum(self.struct, self._rows, weight)
         return out if self._shift is None else out + self._shift * total
 
-    def _mean(self) -> Tensor:
-        if "mean" not in self._kept:
-            self._kept["mean"] = self._reduce("mean", self._rows)
-        return self._kept["mean"]
+    def _find(self, name: str) -> Tensor:
+        """Look a statistic of the rows up; the first to be asked for brings all announced ones."""
+        if name not in self._kept:
+            names = self._announced if name in self._announced else (name,)
+            found = ops.statistics(self.struct, self._rows, names, on_edges=self._on_edges)
+            self._kept.update(zip(names, found, strict=True))
+        return self._kept[name]
 
-    def _reduce(self, reduce_op: str, rows: Tensor) -> Tensor:
-        if self._on_edges:
-            return ops.gspmm(self.struct, "copy_rhs", reduce_op, None, rows)
-        return ops.gspmm(self.struct, "copy_lhs", reduce_op, rows, None)
+    def _times_degree(self, mean: Tensor) -> Tensor:
+        wide = torch.float64 if mean.dtype == torch.float64 else torch.float32
+        return (mean * self.struct.in_degrees().to(wide).unsqueeze(1)).to(mean.dtype)
 
-    def _shifted(self, values: Tensor) -> Tensor:
-        return values if self._shift is None else values + self._shift
+    def _moment(self, order: int) -> Tensor:
+        if "deviations" not in self._kept:
+            subtract = ops.e_sub_v if self._on_edges else ops.u_sub_v
+            self._kept["deviations"] = subtract(self.struct, self._rows, self._find("mean"))
+        powers = self._kept["deviations"].pow(order)
+        return signed_root(ops.copy_e_mean(self.struct, powers), order)
+
+
+def _source(name: str) -> str:
+    """Which statistic of the rows another one is made from."""
+    return "mean" if name == "sum" or name.startswith(_MOMENT) else name
 
 
 def signed_root(values: Tensor, order: int) -> Tensor:

@@ -19,6 +19,7 @@ from dgl_flash.ops.gspmm import gspmm
 from dgl_flash.ops.relational import relational_sum
 from dgl_flash.ops.segment import segment_reduce, segment_softmax
 from dgl_flash.ops.spmm import spmm
+from dgl_flash.ops.statistics import statistics
 from dgl_flash.ops.typed_mm import gather_mm, segment_mm
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = [
     "segment_reduce",
     "segment_softmax",
     "spmm",
+    "statistics",
     *_OF_NODES,
     *_OF_EDGES,
 ]

@@ -124,7 +124,7 @@ def merge_centered(
     )
 
 
-def _bind(
+def bind(
     kernel: RowKernel,
     kind: Kernels,
     adj: Adjacency,
@@ -132,6 +132,7 @@ def _bind(
     layout: Layout | None,
     flags: dict[str, int],
 ) -> RowLaunch:
+    """Bind a kernel of a kind to an adjacency."""
     values = operands[kind.values]
     _, num_heads, head_dim = values.shape
     if kind.flags is not _no_flags:
@@ -172,7 +173,7 @@ def forward(
     adj, values = struct.in_adj, operands[kind.values]
     _, num_heads, head_dim = values.shape
     dtype, device = values.dtype, values.device
-    rows = _bind(kind.forward, kind, adj, operands, layout, terms.flags(adj))
+    rows = bind(kind.forward, kind, adj, operands, layout, terms.flags(adj))
     out = empty((struct.num_dst, num_heads, head_dim), dtype, device)
     lse = empty((struct.num_dst, num_heads), accumulator(dtype), device)
     width, states = num_heads * head_dim, num_heads * 2
@@ -193,7 +194,7 @@ def attention(
 ) -> Tensor:
     """The attention after dropout and weights, (E, H) in edge-id order; arguments as above."""
     adj, values = struct.in_adj, operands[kind.values]
-    rows = _bind(kind.attention, kind, adj, operands, None, terms.flags(adj, reads_edges=True))
+    rows = bind(kind.attention, kind, adj, operands, None, terms.flags(adj, reads_edges=True))
     out = empty((struct.num_edges, values.shape[1]), values.dtype, values.device)
     rows((*operands, number, lse, *terms.arguments(adj)), (out,))
     return out
@@ -316,14 +317,14 @@ def _bind_backward(
     more = {"GRAD_ATTENTION": int(by_edge)}
     adj = struct.in_adj
     flags = {**terms.flags(adj, by_edge), **more}
-    by_dst = _bind(kind.backward_dst, kind, adj, operands, layouts[0], flags)
+    by_dst = bind(kind.backward_dst, kind, adj, operands, layouts[0], flags)
     others = [want for at, want in enumerate(wanted) if at != 2 + kind.dst]
     if not any(others):
         return by_dst, None
     adj = struct.out_adj
     writes = {"GRAD_BIAS": int(wanted[0]), "GRAD_WEIGHT": int(wanted[1])}
     flags = {**terms.flags(adj, by_edge or any(wanted[:2])), **more, **writes}
-    return by_dst, _bind(kind.backward_src, kind, adj, operands, layouts[1], flags)
+    return by_dst, bind(kind.backward_src, kind, adj, operands, layouts[1], flags)
 
 
 class _Shares:

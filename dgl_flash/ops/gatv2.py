@@ -41,6 +41,10 @@ def _scores(
     return scores if bias is None else scores + bias
 
 
+def _flags(operands: Operands) -> dict[str, int]:
+    return {"BY_BLOCK": int(operands[2].dim() == 3)}
+
+
 KERNELS = Kernels(
     name="gatv2",
     choose_layout=gatv2_layout,
@@ -49,6 +53,7 @@ KERNELS = Kernels(
     src=(0,),
     scores_read_values=True,
     vector=2,
+    flags=_flags,
     merge_dst=_merge_dst,
 )
 KIND = Attention(KERNELS, _scores, reference.gatv2)

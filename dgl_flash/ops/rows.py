@@ -22,6 +22,8 @@ MERGE_COLUMNS = 32
 MERGE_THREADS = 256
 SHARE_COLUMNS = 8
 SHARE_THREADS = 1024
+SHORTEST_CHUNK, LARGEST_CHUNK = 64, 2**14  # winners.cuh counts two of them in 16 bits
+MOST_PIECES = 4096  # of one row
 MOST_ROWS_PER_SLOT = 4
 # Where each block writes a share of a sum, fewer blocks take less memory; where rows are loaded
 # ahead, a block takes longer to get going.
@@ -37,18 +39,23 @@ def processors(device_index: int) -> int:
     return torch.cuda.get_device_properties(device_index).multi_processor_count
 
 
-def choose_chunk(num_edges: int, num_processors: int) -> int:
+def choose_chunk(num_edges: int, num_processors: int, max_degree: int = 0) -> int:
     """Edges in a piece of a long row; a row is long when it has more than two pieces' worth.
 
     The shorter the whole, the more an unlucky long row at its end shows; the longer, the more the
-    memory and the merging of pieces do. On a few edges a second launch costs more than either.
+    memory and the merging of pieces do. On a few edges a second launch costs more than either. One
+    row of millions of edges is cut into no more pieces than its merge puts together in no time.
     """
     load = num_edges // num_processors  # edges a multiprocessor
     if load < 1_000:
-        return 128
-    if load < 32_768:
-        return 64
-    return 128 if load < 262_144 else 512
+        chunk = 128
+    elif load < 32_768:
+        chunk = 64
+    else:
+        chunk = 128 if load < 262_144 else 512
+    while chunk < LARGEST_CHUNK and max_degree > MOST_PIECES * chunk:
+        chunk *= 2
+    return chunk
 
 
 def choose_rows_per_slot(
@@ -141,24 +148,27 @@ class RowLaunch:
         inputs: tuple[Argument, ...],
         outputs: tuple[Argument, ...],
         head_dim: int | None = None,
+        source: str = "merge.cu",
     ) -> None:
         """Put the pieces of long rows together; nothing to do when no row is cut.
 
         Parameters
         ----------
         entry : str
-            Kernel of ``merge.cu``.
+            Kernel of ``source``.
         dtype : torch.dtype
             Storage type of its features.
         inputs, outputs : tuple
             Arguments before and after the list of long rows.
         head_dim : int, optional
             Width of a head of what is merged, by default D.
+        source : str
+            File in ``cuda/``, by default ``merge.cu``.
         """
         if self.plan is None:
             return
         head_dim = head_dim or self.head_dim
-        kernel = self._merge_kernel(entry, dtype, head_dim)
+        kernel = self._merge_kernel(entry, dtype, head_dim, source)
         columns = -(-self.num_heads * head_dim // MERGE_COLUMNS)
         rows = (self.plan.long_rows, self.plan.chunk_ptr)
         kernel((self.plan.num_long, columns), MERGE_THREADS, *inputs, *rows, *outputs)
@@ -179,17 +189,19 @@ class RowLaunch:
         out : Tensor or int
             (H, D), may be one of the shares.
         """
-        kernel = self._merge_kernel("merge_shares", dtype, self.head_dim)
+        kernel = self._merge_kernel("merge_shares", dtype, self.head_dim, "merge.cu")
         blocks = -(-self.num_heads * self.head_dim // SHARE_COLUMNS)
         kernel((blocks, 1), SHARE_THREADS, part, num_shares, out)
 
-    def _merge_kernel(self, entry: str, dtype: torch.dtype, head_dim: int) -> Kernel:
+    def _merge_kernel(self, entry: str, dtype: torch.dtype, head_dim: int, source: str) -> Kernel:
         index_dtype, device_index = self.kernel.key.index_dtype, self.kernel.device_index
-        return _merge_kernel(entry, dtype, index_dtype, self.num_heads, head_dim, device_index)
+        sizes = self.num_heads, head_dim
+        return _merge_kernel(source, entry, dtype, index_dtype, *sizes, device_index)
 
 
 @functools.lru_cache(maxsize=4096)
 def _merge_kernel(
+    source: str,
     entry: str,
     dtype: torch.dtype,
     index_dtype: torch.dtype,
@@ -198,7 +210,7 @@ def _merge_kernel(
     device_index: int,
 ) -> Kernel:
     constants = (("H", num_heads), ("D", head_dim))
-    return get_kernel(KernelKey("merge.cu", entry, dtype, index_dtype, constants), device_index)
+    return get_kernel(KernelKey(source, entry, dtype, index_dtype, constants), device_index)
 
 
 @dataclass(frozen=True)
@@ -289,7 +301,10 @@ class RowKernel:
         key = KernelKey(self.file, self.entry, dtype, adjacency.index_dtype, constants)
         kernel = get_kernel(key, device_index)
         count = processors(device_index)
-        plan = adjacency.plan(layout.chunk or choose_chunk(adjacency.num_edges, count))
+        num_edges = adjacency.num_edges
+        # A few edges are in no row of millions: the longest row need not be known.
+        longest = adjacency.max_degree if num_edges > MOST_PIECES * SHORTEST_CHUNK else 0
+        plan = adjacency.plan(layout.chunk or choose_chunk(num_edges, count, longest))
         slots = layout.slots_per_block
         lasting = self.shares or layout.ahead
         most = MOST_ROWS_PER_LASTING_SLOT if lasting else MOST_ROWS_PER_SLOT

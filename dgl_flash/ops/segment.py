@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from dgl_flash.errors import dgl_error
 from dgl_flash.ops import check
@@ -27,9 +31,39 @@ def _read(op: str, seglen: Tensor, value: Tensor) -> GraphStructure:
             f"{op}: expected `seglen` of shape (S,) and `value` of shape (M, *), "
             f"got {tuple(seglen.shape)} and {tuple(value.shape)}"
         )
-    check_lengths(op, "seglen", seglen, "value", value.shape[0])
-    build = _structure_outside if is_tracing() else segment_structure
-    return build(seglen, value.shape[0], value.device)
+    if is_tracing():
+        check_lengths(op, "seglen", seglen, "value", value.shape[0])
+        return _structure_outside(seglen, value.shape[0], value.device)
+    return _structure(op, seglen, value)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What was made of lengths on the CPU, and a copy of them to tell whether they are the same."""
+
+    lengths: Tensor
+    by_place: dict[tuple[int, torch.device], GraphStructure]
+
+
+_kept: Any = WeakTensorKeyDictionary()  # lives as long as the lengths do
+
+
+def _structure(op: str, seglen: Tensor, value: Tensor) -> GraphStructure:
+    """Structure of the segments; of lengths on the CPU it is kept, for all layers and epochs."""
+    num_rows, device = value.shape[0], value.device
+    if seglen.device.type != "cpu":
+        check_lengths(op, "seglen", seglen, "value", num_rows)
+        return segment_structure(seglen, num_rows, device)
+    kept = _kept.get(seglen)
+    if kept is None or not torch.equal(kept.lengths, seglen):
+        kept = _kept[seglen] = _Kept(seglen.clone(), {})
+    found = kept.by_place.get((num_rows, device))
+    if found is None:
+        check_lengths(op, "seglen", seglen, "value", num_rows)
+        with torch.inference_mode(False):  # it will be used in training too
+            found = segment_structure(kept.lengths, num_rows, device)
+        kept.by_place[num_rows, device] = found
+    return found
 
 
 def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:

@@ -36,25 +36,52 @@ def gspmm(
     Tensor
         (N_dst, ...), dtype of the operands.
     """
-    src, dst = struct.edges()
     given = lhs if lhs is not None else rhs
     assert given is not None
-    dtype = accumulation_dtype(given.dtype)
-    left = None if lhs is None else gather_rows(lhs.to(dtype), src)
-    right = None if rhs is None else rhs.to(dtype)
-    messages = combine(op, left, right)
+    messages = messages_of(struct, op, lhs, rhs)
     if reduce_op in ("max", "min"):
-        return _extremes(struct, messages, reduce_op).to(given.dtype)
-    out = sum_to_rows(messages, dst, struct.num_dst)
+        return extremes(struct, messages, reduce_op)[0].to(given.dtype)
+    out = sum_to_rows(messages, struct.edges()[1], struct.num_dst)
     if reduce_op == "mean":
-        out = out / per_row(struct.in_degrees().clamp(min=1).to(dtype), out)
+        degrees = struct.in_degrees().clamp(min=1)
+        out = out / per_row(degrees.to(messages.dtype), out)
     return out.to(given.dtype)
 
 
-def _extremes(struct: GraphStructure, messages: Tensor, reduce_op: str) -> Tensor:
+def messages_of(struct: GraphStructure, op: str, lhs: Tensor | None, rhs: Tensor | None) -> Tensor:
+    """Make the messages, (E, ...) in edge-id order and in the dtype of the arithmetic."""
+    given = lhs if lhs is not None else rhs
+    assert given is not None
+    dtype = accumulation_dtype(given.dtype)
+    left = None if lhs is None else gather_rows(lhs.to(dtype), struct.edges()[0])
+    right = None if rhs is None else rhs.to(dtype)
+    return combine(op, left, right)
+
+
+def extremes(struct: GraphStructure, messages: Tensor, reduce_op: str) -> tuple[Tensor, Tensor]:
+    """Largest or smallest message of each row, and the position it came from.
+
+    Parameters
+    ----------
+    struct : GraphStructure
+        The graph.
+    messages : Tensor
+        (E, ...), edge-id order.
+    reduce_op : {"max", "min"}
+        Which.
+
+    Returns
+    -------
+    out, winner : Tensor
+        (N_dst, ...); the winner is ``num_edges`` where there is none.
+    """
     adj = struct.in_adj
-    if adj.num_edges == 0:
-        return sum_to_rows(messages, messages.new_zeros(0, dtype=torch.int64), struct.num_dst)
+    nobody = adj.num_edges
+    shape = (struct.num_dst, *messages.shape[1:])
+    winner = torch.full(shape, nobody, device=messages.device, dtype=torch.int64)
+    if nobody == 0:
+        nowhere = messages.new_zeros(0, dtype=torch.int64)
+        return sum_to_rows(messages, nowhere, struct.num_dst), winner
     in_order = messages if adj.eids is None else messages[adj.eids.long()]
     # As in DGL, no comparison with NaN holds: it is passed over where there are other messages.
     in_order = in_order.masked_fill(
@@ -63,14 +90,10 @@ def _extremes(struct: GraphStructure, messages: Tensor, reduce_op: str) -> Tenso
     rows = per_row(adj.rows().long(), in_order).expand_as(in_order)
     positions = per_row(torch.arange(adj.num_edges, device=in_order.device), in_order)
     with torch.no_grad():
-        shape = (struct.num_dst, *in_order.shape[1:])
         found = in_order.new_zeros(shape)
         found.scatter_reduce_(0, rows, in_order, f"a{reduce_op}", include_self=False)
-        wins = in_order == found.gather(0, rows)
-        nobody = adj.num_edges
-        claims = torch.where(wins, positions, nobody)
-        winner = torch.full(shape, nobody, device=in_order.device, dtype=torch.int64)
-        winner.scatter_reduce_(0, rows, claims, "amin")
+        wins = (in_order == found.gather(0, rows)) & ~in_order.isinf()
+        winner.scatter_reduce_(0, rows, torch.where(wins, positions, nobody), "amin")
         exists = winner < nobody
     out = in_order.gather(0, winner.clamp(max=nobody - 1))
-    return torch.where(exists & ~out.isinf(), out, 0)
+    return torch.where(exists, out, 0), winner

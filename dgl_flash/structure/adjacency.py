@@ -154,6 +154,11 @@ class Adjacency:
         return self._row_facts().max_degree
 
     @property
+    def known_max_degree(self) -> int | None:
+        """Length of the longest row if somebody has asked for it before."""
+        return None if self._facts is None else self._facts.known_max_degree
+
+    @property
     def has_empty_rows(self) -> bool:
         """Whether some row has no edge; reads the device once, never when built from the CPU."""
         return self._row_facts().has_empty_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from dgl_flash.structure import traced
 from dgl_flash.structure.adjacency import Adjacency
 from dgl_flash.structure.fence import Fence
+from dgl_flash.structure.places import places_in_rows, positions_in_rows
 
 _SIDES = {"dst": 0, "src": 1}
 
@@ -40,6 +41,7 @@ class _Edges:
         "empty_rows",
         "fence",
         "looped",
+        "places",
         "scales",
     )
 
@@ -50,6 +52,7 @@ class _Edges:
         self.looped: GraphStructure | None = None  # with one self-loop at each node
         self.counts: dict[int, Tensor] = {}
         self.scales: dict[tuple[int, float, torch.dtype], Tensor] = {}
+        self.places: dict[tuple[int, Callable[..., Tensor]], Tensor] = {}
         self.device = self.known()[1].device
         # What layers ask for first; here it costs little, and torch.compile could not find it out.
         self.empty_rows = [
@@ -83,6 +86,7 @@ class _Edges:
                 yield from adjacency.tensors()
         yield from self.counts.values()
         yield from self.scales.values()
+        yield from self.places.values()
 
     def wait(self) -> None:
         """Before cached tensors are read."""
@@ -128,6 +132,14 @@ class _Edges:
                 self.scales[key] = degrees.pow(exponent).to(dtype)
             self.mark()
         return self.scales[key]
+
+    def places_of(self, side: int, find: Callable[..., Tensor]) -> Tensor:
+        rows, other = self.adjacency(side), self.adjacency(1 - side)
+        if (side, find) not in self.places:
+            with torch.inference_mode(False):
+                self.places[side, find] = find(rows, other)
+            self.mark()
+        return self.places[side, find]
 
     @torch.inference_mode(False)
     def build_coo(self) -> tuple[Tensor, Tensor]:
@@ -236,6 +248,32 @@ class GraphStructure:
     def out_adj(self) -> Adjacency:
         """Rows are sources, columns are destinations; built on this device at the first use."""
         return self._edges.adjacency(1 - self._dst_side)
+
+    def out_places(self) -> Tensor:
+        """Where each position of `out_adj` stands in its row of `in_adj`; see ``places_in_rows``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``(num_edges,)``, index dtype; cached.
+        """
+        return self._edges.places_of(self._dst_side, places_in_rows)
+
+    def out_positions(self) -> Tensor:
+        """Which position of `in_adj` each position of `out_adj` is the same edge as.
+
+        Returns
+        -------
+        Tensor
+            Shape ``(num_edges,)``, index dtype; cached.
+        """
+        return self._edges.places_of(self._dst_side, positions_in_rows)
+
+    def bound_in_degree(self) -> int:
+        """Bound the in-degrees without any work: the largest if it is known, else all edges."""
+        adjacency = self._edges.adjacencies[self._dst_side]
+        known = None if adjacency is None else adjacency.known_max_degree
+        return self.num_edges if known is None else known
 
     @property
     def has_zero_in_degree(self) -> bool:

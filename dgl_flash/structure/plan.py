@@ -90,6 +90,11 @@ class RowFacts:
         return self._degree_bounds()[1]
 
     @property
+    def known_max_degree(self) -> int | None:
+        """The same if it has been found already."""
+        return None if self._bounds is None else self._bounds[1]
+
+    @property
     def has_empty_rows(self) -> bool:
         """Whether some row has no edge; False when there are no rows."""
         return self.indptr.numel() > 1 and self._degree_bounds()[0] == 0

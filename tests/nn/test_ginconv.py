@@ -33,14 +33,12 @@ from tests.nn.common import (
     every_idtype,
     features,
     for_dgl,
-    may_fall_back,
     raised,
     run,
 )
 from tests.nn.common import twins as build_twins
 from tests.numerics import pseudo_random
 
-pytestmark = may_fall_back  # of the maximum
 AGGREGATORS = ("sum", "max", "mean")
 every_aggregator = pytest.mark.parametrize("kind", AGGREGATORS)
 

@@ -18,15 +18,12 @@ from tests.nn.common import (
     assert_same,
     draw,
     every_idtype,
-    may_fall_back,
     ours,
     raised,
     run,
     theirs,
     twins,
 )
-
-pytestmark = may_fall_back  # of the maximum
 
 
 def attention(*feat_nn):

@@ -32,7 +32,6 @@ from tests.nn.common import (
     every_graph,
     every_idtype,
     features,
-    may_fall_back,
     ours,
     raised,
     randomise,
@@ -41,8 +40,6 @@ from tests.nn.common import (
     twins,
 )
 from tests.numerics import check_op, outputs_and_grads, pseudo_random
-
-pytestmark = may_fall_back  # the maximum has no kernel
 
 GMM = partial(twins, "GMMConv")
 ANY_DEGREE = {"allow_zero_in_degree": True}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from functools import partial
 
 import dgl_flash  # noqa: F401
 
@@ -14,36 +13,41 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from dgl_flash import ops
+from dgl_flash.nn import DGNConv, PNAConv
 from dgl_flash.nn.aggregators import AGGREGATORS
 from dgl_flash.nn.conv import pnaconv
 from dgl_flash.nn.mailbox import edge_batch, reduce_mailboxes
 from dgl_flash.nn.messages import Messages, signed_root
 from dgl_flash.structure import structure
 from tests.graphs import small_zoo
-from tests.nn.common import TWO_NODE_SETS, draw, may_fall_back
+from tests.nn.common import TWO_NODE_SETS, draw
 
 dgls = importlib.import_module("dgl.nn.pytorch.conv.pnaconv")
 
-pytestmark = may_fall_back  # of maximum and minimum
 
-STATISTICS = {
-    "mean": Messages.mean,
-    "sum": Messages.sum,
-    "max": Messages.max,
-    "min": Messages.min,
-    "var": Messages.var,
-    "std": Messages.std,
-    "moment3": partial(Messages.moment, order=3),
-    "moment4": partial(Messages.moment, order=4),
-    "moment5": partial(Messages.moment, order=5),
-}
+ONE_PASS = ("mean", "max", "min", "std", "var", "sum")
+STATISTICS = (*ONE_PASS, "moment3", "moment4", "moment5")
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Count the calls of ``ops.statistics``: the names that each asked for."""
+    asked = []
+    real = ops.statistics
+
+    def spy(graph, feat, names, **kwargs):
+        asked.append(names)
+        return real(graph, feat, names, **kwargs)
+
+    monkeypatch.setattr(ops, "statistics", spy)
+    return asked
 
 
 def test_one_neighbour_has_no_deviation(device):
     graph = dgl.graph(([0, 1, 2], [1, 2, 0]))
     messages = Messages(structure(graph, device), draw(3, 4).to(device), draw(3, 4).to(device))
-    for found in (messages.var(), messages.std(), messages.moment(3), messages.moment(4)):
-        assert not found.any()
+    for name in ("var", "std", "moment3", "moment4"):
+        assert not messages.statistic(name).any()
 
 
 def test_statistics_by_hand(device):
@@ -55,23 +59,69 @@ def test_statistics_by_hand(device):
         Messages(struct, rows, 10 + 0 * rows),
         Messages(struct, 10 + rows[:3], on_edges=True),
     ):
-        found = {
-            "mean": messages.mean(),
-            "sum": messages.sum(),
-            "max": messages.max(),
-            "min": messages.min(),
-            "var": messages.var(),
-            "std": messages.std(),
-            "moment4": messages.moment(4),
-            "weighted": messages.weighted_sum(
-                torch.tensor([[1.0], [0.0], [2.0]], device=device),
-                torch.tensor([[0.0], [0.0], [0.0], [3.0]], device=device),
-            ),
-        }
+        names = (*ONE_PASS, "moment4")
+        found = {name: messages.statistic(name) for name in names}
+        found["weighted"] = messages.weighted_sum(
+            torch.tensor([[1.0], [0.0], [2.0]], device=device),
+            torch.tensor([[0.0], [0.0], [0.0], [3.0]], device=device),
+        )
         values = {name: tensor[3].item() for name, tensor in found.items()}
         expected = {"mean": 14, "sum": 42, "max": 17, "min": 11, "var": 6, "std": 6**0.5}
         expected.update(moment4=54**0.25, weighted=45)
         assert values == pytest.approx(expected, rel=1e-5)
+
+
+def graph_of_differences(device):
+    """Three or four neighbours at each of 7 nodes, all of them different."""
+    nodes = torch.arange(7)
+    src = torch.cat([*((nodes + step) % 7 for step in (1, 2, 4)), torch.tensor([3])])
+    return structure(dgl.graph((src, torch.cat([nodes.repeat(3), nodes[:1]]))), device)
+
+
+@pytest.mark.parametrize("on_edges", [False, True])
+def test_announced_statistics_are_one_pass(on_edges, passes, device):
+    struct = graph_of_differences(device)
+    rows = draw(22 if on_edges else 7, 3).double().to(device).requires_grad_()
+    shift = draw(7, 3, seed=1).double().to(device).requires_grad_()
+    grads = [draw(7, 3, seed=seed).double().to(device) for seed in range(len(STATISTICS))]
+
+    def run(names):
+        messages = Messages(struct, rows, shift, on_edges, names)
+        found = [messages.statistic(name) for name in STATISTICS]
+        messages.statistic("std")  # kept
+        return *found, *torch.autograd.grad(found, (rows, shift), grads)
+
+    together = run(STATISTICS)
+    assert passes == [("mean", "max", "min", "std", "var")]  # the mean serves sum and moments
+    passes.clear()
+    single = run(())
+    assert passes == [(name,) for name in ("mean", "max", "min", "std", "var")]
+    for one, other in zip(together, single, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_is_not_announced_takes_a_pass_of_its_own(passes, device):
+    struct = graph_of_differences(device)
+    messages = Messages(struct, draw(7, 3).to(device), names=("max", "min"))
+    assert not passes  # nothing is computed before it is asked for
+    for name in ("std", "min", "max", "std"):
+        messages.statistic(name)
+    assert passes == [("std",), ("max", "min")]
+
+
+@pytest.mark.parametrize("edge_feat_size", [0, 5])
+@pytest.mark.parametrize("kind", [PNAConv, DGNConv])
+def test_a_tower_takes_one_pass(kind, edge_feat_size, passes, device):
+    graph = dgl.graph(([0, 1, 2, 3, 0], [1, 2, 3, 0, 2]))
+    aggregators = ["mean", "max", "min", "std", "moment3", "sum"]
+    more = {} if kind is PNAConv else {"eig_vec": draw(4, 1).to(device)}
+    if kind is DGNConv:
+        aggregators.insert(2, "dir1-av")
+    sizes = {"num_towers": 2, "edge_feat_size": edge_feat_size}
+    layer = kind(8, 6, aggregators, ["identity"], 2.5, **sizes).to(device)
+    edge_feat = draw(5, edge_feat_size).to(device) if edge_feat_size else None
+    assert layer(graph, draw(4, 8).to(device), edge_feat, **more).shape == (4, 6)
+    assert passes == [("mean", "max", "min", "std")] * 2  # a tower each
 
 
 @pytest.mark.parametrize("name", [*dgls.AGGREGATORS, *dgls.SCALERS])
@@ -101,7 +151,7 @@ def test_statistics_are_those_of_mailboxes(name, on_edges, statistic, device):
     struct = structure(small_zoo()[name](torch.int64), device)
     rows = draw(struct.num_edges if on_edges else struct.num_src, 4).double().to(device)
     shift = draw(struct.num_dst, 4, seed=1).double().to(device)
-    found = STATISTICS[statistic](Messages(struct, rows, shift, on_edges))
+    found = Messages(struct, rows, shift, on_edges).statistic(statistic)
     spelled = rows if on_edges else ops.copy_u(struct, rows)
     expected = reduce_mailboxes(
         struct,
@@ -150,14 +200,11 @@ def test_signed_roots(order, device):
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize("on_edges", [False, True])
 def test_derivatives(on_edges, statistic, check, device):
-    """Of three or four different messages each."""
-    nodes = torch.arange(7)
-    src = torch.cat([*((nodes + step) % 7 for step in (1, 2, 4)), torch.tensor([3])])
-    struct = structure(dgl.graph((src, torch.cat([nodes.repeat(3), nodes[:1]]))), device)
+    struct = graph_of_differences(device)
     rows = draw(22 if on_edges else 7, 2).double().to(device).requires_grad_()
     shift = draw(7, 2, seed=1).double().to(device).requires_grad_()
 
     def call(rows, shift):
-        return STATISTICS[statistic](Messages(struct, rows, shift, on_edges))
+        return Messages(struct, rows, shift, on_edges).statistic(statistic)
 
     assert check(call, (rows, shift), nondet_tol=1e-10)

@@ -29,7 +29,6 @@ from tests.nn.common import (
     every_graph,
     every_idtype,
     features,
-    may_fall_back,
     ours,
     raised,
     randomise,
@@ -37,8 +36,6 @@ from tests.nn.common import (
     theirs,
     twins,
 )
-
-pytestmark = may_fall_back  # the maximum has no kernel
 
 every_aggregator = pytest.mark.parametrize("aggregator", ["sum", "mean", "max"])
 

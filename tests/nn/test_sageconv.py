@@ -34,14 +34,12 @@ from tests.nn.common import (
     every_idtype,
     features,
     for_dgl,
-    may_fall_back,
     raised,
     run,
     twins,
 )
 from tests.numerics import pseudo_random
 
-pytestmark = may_fall_back  # of the maximum
 SAGE = partial(twins, "SAGEConv")
 AGGREGATORS = ("mean", "gcn", "pool", "lstm")
 every_aggregator = pytest.mark.parametrize("kind", AGGREGATORS)

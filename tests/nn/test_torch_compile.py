@@ -83,10 +83,8 @@ BREAKING |= {"HGTConv", "SAGEConv lstm", "Set2Set", "SetTransformerDecoder"}
 BREAKING |= {"SetTransformerEncoder", "SetTransformerEncoder isab"}
 BREAKING |= {"JumpingKnowledge lstm", "TransR"}
 BREAKING |= {"CuGraphRelGraphConv", "CuGraphRelGraphConv basis", "DeepWalk", "MetaPath2Vec"}
-# A maximum, or an order, walks the rows of the graph in plain torch, which on a GPU asks for the
-# current stream.
-BREAKING_ON_CUDA = {"EdgeConv", "GINConv max", "MaxPooling", "PNAConv", "SAGEConv pool"}
-BREAKING_ON_CUDA |= {"CuGraphSAGEConv max", "SortPooling"}
+# An order walks the rows of the graph in plain torch, which on a GPU asks for the current stream.
+BREAKING_ON_CUDA = {"SortPooling"}
 
 
 @every_layer

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import pytest
 
 from dgl_flash.ops import choose, choose_attention
-from dgl_flash.ops.rows import choose_chunk, choose_rows_per_slot
+from dgl_flash.ops.rows import (
+    LARGEST_CHUNK,
+    MOST_PIECES,
+    SHORTEST_CHUNK,
+    choose_chunk,
+    choose_rows_per_slot,
+)
 from dgl_flash.structure import structure
 
 DIRECTIONS = ("forward", "backward_dst", "backward_src")
@@ -182,6 +188,28 @@ def test_sums_over_few_long_rows_do_not_cut_most_of_them():
     assert {sum_layout(TOLOKERS, 1, 256, 4).chunk for sum_layout in SUMS} == {128}
     dense = Facts(10_000, 80_000_000, 9_999)  # they would be cut anyway: as seldom as can be
     assert {sum_layout(g, 1, 256, 4).chunk for g in (ARXIV, dense) for sum_layout in SUMS} == {0}
+
+
+def test_a_row_of_millions_is_cut_into_few_pieces():
+    """Its merge walks the pieces one after the other."""
+    for num_edges in (1_000_000, 20_000_000, 500_000_000):
+        usual = choose_chunk(num_edges, 132)
+        for longest in (0, 1_000, usual * MOST_PIECES):
+            assert choose_chunk(num_edges, 132, longest) == usual
+        assert choose_chunk(num_edges, 132, usual * MOST_PIECES + 1) == 2 * usual
+    assert choose_chunk(4_000_000, 132, 4_000_000) == 1024  # one segment of a read-out
+    for longest in (10**6, 10**7, 10**8, 10**9):
+        chunk = choose_chunk(10**9, 132, longest)
+        assert chunk & (chunk - 1) == 0
+        assert longest <= MOST_PIECES * chunk or chunk == LARGEST_CHUNK
+
+
+def test_the_place_in_a_row_that_is_not_cut_fits_16_bits():
+    """As pairs of 16-bit numbers count it."""
+    assert 2 * LARGEST_CHUNK < 2**16 - 1  # that is no place
+    assert choose_chunk(2**40, 1, 2**40) == LARGEST_CHUNK
+    loads = [10**exponent for exponent in range(13)]
+    assert min(choose_chunk(num_edges, 132) for num_edges in loads) == SHORTEST_CHUNK
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 100, 10_000, 10_000_000])

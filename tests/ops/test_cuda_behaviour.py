@@ -32,6 +32,9 @@ def train_step(graph, src, dst, attn, weight):
     out = ops.gatv2(graph, src, dst, attn)
     alpha = ops.edge_softmax(graph, ops.u_dot_v(graph, out, dst))
     total = ops.spmm(graph, out, alpha) + ops.spmm(graph, src, weight, reduce="mean")
+    mean, least = ops.statistics(graph, src, ("mean", "min"))
+    total = total + ops.copy_u_max(graph, src) + ops.u_mul_e_max(graph, src, weight.view(-1, 1, 1))
+    total = total + mean + least
     grads = torch.autograd.grad(total.square().sum(), (src, dst, attn, weight))
     return total.detach(), *grads
 

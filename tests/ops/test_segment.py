@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+
 import dgl_flash  # noqa: F401  (first: it lets `import dgl` succeed on a current torch)
 
 # isort: split
 import dgl
+import numpy as np
 import pytest
 import torch
 
 from dgl_flash import ops
 from dgl_flash.kernels.memory import poisoned_outputs
+from dgl_flash.ops import segment
 from dgl_flash.structure.segments import segment_offsets, segment_structure
 from tests.numerics import check_op, outputs_and_grads
 from tests.ops.common import draw, every_dtype
@@ -27,8 +31,6 @@ LENGTHS = {
 }
 every_length = pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
 every_reducer = pytest.mark.parametrize("reducer", ["sum", "mean", "max", "min"])
-# max and min have no kernel; segments whose lengths lie on a GPU may need a look at them.
-pytestmark = pytest.mark.filterwarnings("ignore::dgl_flash.errors.FallbackWarning")
 
 
 def obvious(lengths, value, reducer):
@@ -288,3 +290,31 @@ def test_no_sync_with_lengths_on_the_cpu():
     ops.segment_reduce(seglen, value).sum().backward()  # compiles
     with no_device_sync():
         ops.segment_reduce(seglen, value).sum().backward()
+
+
+def test_lengths_are_read_again_when_they_have_changed(device):
+    """Also through memory that torch does not watch."""
+    memory = np.array([2, 1, 3])
+    lengths = torch.from_numpy(memory)
+    value = torch.arange(6.0, device=device)
+    first = ops.segment_reduce(lengths, value, "sum")
+    assert torch.equal(ops.segment_reduce(lengths, value, "sum"), first)
+    memory[:] = [1, 3, 2]
+    assert ops.segment_reduce(lengths, value, "sum").tolist() == [0, 6, 9]
+    memory[0] = 2
+    with pytest.raises(ValueError, match="sum up"):
+        ops.segment_reduce(lengths, value, "sum")
+
+
+def test_what_is_kept_goes_with_the_lengths(device):
+    lengths = torch.tensor([2, 1, 3])
+    with torch.inference_mode():
+        ops.segment_reduce(lengths, torch.ones(6, device=device), "mean")
+    value = torch.ones(6, device=device, requires_grad=True)
+    ops.segment_reduce(lengths, value, "max").sum().backward()
+    assert value.grad.tolist() == [1, 0, 1, 1, 0, 0]
+    assert lengths in segment._kept
+    before = len(segment._kept)
+    del lengths
+    gc.collect()
+    assert len(segment._kept) == before - 1

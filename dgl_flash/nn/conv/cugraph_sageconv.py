@@ -51,8 +51,8 @@ class CuGraphSAGEConv(CuGraphBaseConv):
     checkpoints and runs wherever this package does.
 
     **Fused path.** The neighbours are reduced in ``dgl_flash.ops.gspmm``: a mean or sum is one CUDA
-    kernel on the narrower of input and output, minimum and maximum are plain torch, which makes
-    tensors of edges x D on a GPU.
+    kernel on the narrower of input and output, a minimum or maximum one on the input; no tensor has
+    the size of the edges. On the CPU plain torch computes the same.
 
     Examples
     --------

@@ -60,10 +60,10 @@ class EdgeConv(nn.Module):
     **Fused path.** :math:`\Theta` is linear: it is applied to the nodes, and what remains of the
     maximum is the minimum of :math:`\Theta x_u` over the sources (``dgl_flash.ops.gspmm``); there
     are no differences and no messages. The rows are measured from their mean, which cancels, so
-    that point clouds far from 0 lose no digits. On the CPU no tensor has the size of the edges; on
-    a GPU the minimum is plain torch, which makes such tensors. With batch normalisation
-    the messages (E, out_feat) exist, made from both ends by one CUDA kernel
-    (``dgl_flash.ops.gsddmm``), and so do the normalised ones. Where ``theta`` has hooks or has been
+    that point clouds far from 0 lose no digits. On CUDA the minimum is one kernel and its gradient
+    another; no tensor has the size of the edges, on the CPU neither. With batch normalisation the
+    messages (E, out_feat) exist, made from both ends by one CUDA kernel (``dgl_flash.ops.gsddmm``),
+    and so do the normalised ones, whose maximum is one more. Where ``theta`` has hooks or has been
     replaced, it is called on the differences, an edge each.
 
     Examples

@@ -186,7 +186,7 @@ class GATv2Conv(nn.Module):
             struct,
             feat_src,
             feat_dst,
-            self.attn[0],
+            self.attn.squeeze(0),  # unlike self.attn[0], whose gradient is copied into zeros
             self.leaky_relu.negative_slope,
             attn_drop=self.attn_drop.p if is_usual and self.attn_drop.training else 0.0,
             return_attention=get_attention or not is_usual,
@@ -195,11 +195,17 @@ class GATv2Conv(nn.Module):
         if not is_usual:
             attention = self.attn_drop(attention)
             out = ops.u_mul_e_sum(struct, feat_src, attention)
+        out = self._finish(out, h_dst)
+        return (out, attention) if get_attention and attention is not None else out
+
+    def _finish(self, out: Tensor, h_dst: Tensor) -> Tensor:
         if self.res_fc is not None:
             out = out + self._split_heads(self.res_fc(h_dst))
-        if self.activation:
-            out = self.activation(out)
-        return (out, attention) if get_attention and attention is not None else out
+        return self.activation(out) if self.activation else out
+
+    @property
+    def _ends_with_attention(self) -> bool:
+        return self.res_fc is None and not self.activation
 
     def _split_heads(self, values: Tensor) -> Tensor:
         return values.reshape(-1, self._num_heads, self._out_feats)

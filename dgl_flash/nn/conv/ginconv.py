@@ -51,9 +51,10 @@ class GINConv(nn.Module):
 
     If a graph has no edge at all, a maximum passes no gradient; DGL passes it to node 0.
 
-    **Fused path.** Weights and reduction run in ``dgl_flash.ops.gspmm``, whose sum and mean are one
-    CUDA kernel without any tensor of the size of the edges. A maximum is plain torch, which
-    makes such tensors on a GPU. On the CPU plain torch computes the same.
+    **Fused path.** Weights and reduction run in ``dgl_flash.ops.gspmm``, whose sum, mean and
+    maximum are one CUDA kernel each without any tensor of the size of the edges. The maximum saves
+    where in its row each winner stands, in as few bytes as the largest in-degree allows. On the CPU
+    plain torch computes the same.
 
     Examples
     --------

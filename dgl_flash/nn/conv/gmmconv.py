@@ -64,9 +64,9 @@ class GMMConv(nn.Module):
     https://arxiv.org/abs/1611.08402.
 
     **Fused path.** The Gaussians weigh the :math:`K` parts of a source's row like attention weighs
-    heads: for the sum and the mean that is one CUDA kernel (``dgl_flash.ops.spmm``) in float64,
-    float32, float16 and bfloat16, and no tensor of shape (E, K, out_feats) exists. The maximum
-    (``dgl_flash.ops.gspmm``) is plain torch, which makes such tensors on a GPU. Else the weights
+    heads: that is one CUDA kernel in float64, float32, float16 and bfloat16, for the sum and the
+    mean (``dgl_flash.ops.spmm``) as for the maximum (``dgl_flash.ops.gspmm``), which also saves
+    where in its row each winner stands. No tensor of shape (E, K, out_feats) exists; the weights
     (E, K) and their gradient are what is edge-sized. Both the weights and what follows from their
     gradient are computed in plain torch, coordinate by coordinate, with one more tensor (E, K) at a
     time: none of shape (E, K, dim) exists. Only gradients of gradients keep some (E, K) for every

@@ -54,10 +54,10 @@ class NNConv(nn.Module):
     Source: J. Gilmer, S. S. Schoenholz, P. F. Riley, O. Vinyals, G. E. Dahl, "Neural Message
     Passing for Quantum Chemistry", ICML 2017, https://arxiv.org/abs/1704.01212.
 
-    **Fused path.** For the sum and the mean, products and aggregation run in one CUDA kernel
-    (``dgl_flash.ops.gspmm``), so that the result of the edge function, (E, in_src_feats *
-    out_feats), is the one edge-sized tensor: the layer is defined by it. A maximum is plain
-    torch, which makes more of that size on a GPU. On the CPU plain torch computes the same.
+    **Fused path.** Products and aggregation run in one CUDA kernel (``dgl_flash.ops.gspmm``), be it
+    a sum, a mean or a maximum, so that the result of the edge function, (E, in_src_feats *
+    out_feats), is the one edge-sized tensor: the layer is defined by it. On the CPU plain torch
+    computes the same.
 
     Examples
     --------

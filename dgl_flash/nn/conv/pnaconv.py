@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from dgl_flash import ops
 from dgl_flash.nn.aggregators import (
     AGGREGATORS,
     SCALERS,
+    STATISTICS,
     aggregate_max,
     aggregate_mean,
     aggregate_min,
@@ -59,17 +59,6 @@ __all__ = [
 
 
 _OWN_SCALERS = (scale_identity, scale_amplification, scale_attenuation)
-_STATISTICS: dict[Callable[..., Tensor], Callable[[Messages], Tensor]] = {
-    aggregate_mean: Messages.mean,
-    aggregate_sum: Messages.sum,
-    aggregate_max: Messages.max,
-    aggregate_min: Messages.min,
-    aggregate_std: Messages.std,
-    aggregate_var: Messages.var,
-    aggregate_moment_3: partial(Messages.moment, order=3),
-    aggregate_moment_4: partial(Messages.moment, order=4),
-    aggregate_moment_5: partial(Messages.moment, order=5),
-}
 
 
 class PNAConvTower(nn.Module):
@@ -180,13 +169,13 @@ class PNAConvTower(nn.Module):
         return PNAConvTower.message, PNAConvTower.reduce_func
 
     def _is_own(self, aggregator: Callable[..., Tensor]) -> bool:
-        return aggregator in _STATISTICS
+        return aggregator in STATISTICS
 
     def _aggregate(self, name: str, nodes: Any) -> Tensor:
         return AGGREGATORS[name](nodes.mailbox["msg"])
 
     def _statistic(self, name: str, messages: Messages, nodes: Mapping[str, Tensor]) -> Tensor:
-        return _STATISTICS[AGGREGATORS[name]](messages)
+        return messages.statistic(STATISTICS[AGGREGATORS[name]])
 
     def _scaled(self, h: Tensor, degree: Any) -> Tensor:
         scaled = [
@@ -207,9 +196,11 @@ class PNAConvTower(nn.Module):
     def _messages(
         self, struct: GraphStructure, nodes: Mapping[str, Tensor], edges: Mapping[str, Tensor]
     ) -> Messages:
+        functions = [AGGREGATORS[name] for name in self.aggregators]
+        names = [STATISTICS[function] for function in functions if function in STATISTICS]
         if not computes_as(self.M, nn.Linear):
             msg = self.message(edge_batch(struct, nodes, edges))["msg"]
-            return Messages(struct, msg, on_edges=True)
+            return Messages(struct, msg, on_edges=True, names=names)
         node_feat = nodes["h"]
         width = node_feat.shape[-1]
         of_src, of_dst, of_edge = self.M.weight.tensor_split([width, 2 * width], dim=1)
@@ -218,9 +209,9 @@ class PNAConvTower(nn.Module):
         rows = rows - centre
         shift = F.linear(node_feat, of_dst, self.M.bias) + centre
         if not edges:
-            return Messages(struct, rows, shift)
+            return Messages(struct, rows, shift, names=names)
         rows = ops.e_add_u(struct, F.linear(edges["a"], of_edge), rows)
-        return Messages(struct, rows, shift, on_edges=True)
+        return Messages(struct, rows, shift, on_edges=True, names=names)
 
     def _from_mailboxes(
         self, struct: GraphStructure, nodes: Mapping[str, Tensor], edges: Mapping[str, Tensor]
@@ -303,17 +294,18 @@ class PNAConv(nn.Module):
     Where DGL is wrong: a graph without edges works. Where a variance or a moment is 0, as with one
     in-edge, root and gradient are 0 in float16 too, where they are NaN in DGL.
 
-    **Fused path.** :math:`M` is linear: it is applied to the nodes, and the part of the
-    destination is added to the aggregates. Mean and sum share one CUDA kernel
-    (``dgl_flash.ops.gspmm``), variance and standard deviation one more; no tensor of the size of
-    the edges exists for these. Maximum and minimum are plain torch, which makes such tensors on a
-    GPU and none on the CPU. Moments make the deviations from the mean (E, F) once for all and a
-    power of them each. With edge features the messages without their destination are one tensor
-    (E, F), and each product or square of them another. Scaling, the two linear maps and the
-    normalisations are plain torch, one tower after the other. Where ``M`` has hooks or has been
-    replaced, it is called on the ends of all edges; where ``message`` or ``reduce_func`` is
-    overridden, or ``AGGREGATORS`` or ``SCALERS`` hold a function of the user, these are called on
-    the mailboxes of one in-degree at a time, as in DGL.
+    **Fused path.** :math:`M` is linear: it is applied to the nodes, and the part of the destination
+    is added to the aggregates. Mean, sum, maximum, minimum, variance and standard deviation come
+    from one call (``dgl_flash.ops.statistics``): on CUDA its kernel reads each neighbour's row once
+    for all of them, and so does its backward; no tensor of the size of the edges exists for these.
+    Moments make the deviations from the mean (E, F) once for all and a power of them each. With
+    edge features the messages without their destination are one tensor (E, F), and each power of
+    them another. On the CPU one statistic is taken after the other, and a variance of messages with
+    edge features makes their squares (E, F). Scaling, the two linear maps and the normalisations
+    are plain torch, one tower after the other. Where ``M`` has hooks or has been replaced, it is
+    called on the ends of all edges; where ``message`` or ``reduce_func`` is overridden, or
+    ``AGGREGATORS`` or ``SCALERS`` hold a function of the user, these are called on the mailboxes of
+    one in-degree at a time, as in DGL.
 
     Examples
     --------

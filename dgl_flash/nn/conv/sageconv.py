@@ -85,9 +85,10 @@ class SAGEConv(nn.Module):
     If a graph has no edge at all, ``"pool"`` passes no gradient through the maximum; DGL passes it
     to node 0.
 
-    **Fused path.** ``"mean"``, ``"gcn"`` and ``"pool"`` reduce in ``dgl_flash.ops.gspmm``, whose
-    mean is one CUDA kernel without any tensor of the size of the edges; the maximum of ``"pool"``
-    is plain torch, which makes such tensors on a GPU. ``"lstm"`` has to lay out the sequences:
+    **Fused path.** ``"mean"``, ``"gcn"`` and ``"pool"`` reduce in ``dgl_flash.ops.gspmm``: mean and
+    maximum, times edge weights or not, are one CUDA kernel each without any tensor of the size of
+    the edges. The maximum saves where in its row each winner stands, in as few bytes as the largest
+    in-degree allows, for the kernel of the gradient. ``"lstm"`` has to lay out the sequences:
     destinations of 1, 2, 3 to 4, 5 to 8, ... in-edges form a batch each, filled up to its longest
     sequence, for torch's LSTM (cuDNN on a GPU), and the device is asked for the size of each batch.
 
