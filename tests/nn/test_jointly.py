@@ -35,9 +35,9 @@ def a_graph():
     return dgl.heterograph(RELATIONS, COUNTS)
 
 
-def layers_and_features(device, dtype=torch.float32, **options):
+def layers_and_features(device, dtype=torch.float32, width=8, **options):
     torch.manual_seed(0)
-    layers = {name: GATv2Conv(5, 8, 2, **options).to(device, dtype) for name in NAMES}
+    layers = {name: GATv2Conv(5, width, 2, **options).to(device, dtype) for name in NAMES}
     for layer in layers.values():
         for parameter in layer.parameters():
             nn.init.normal_(parameter, std=0.4)
@@ -87,13 +87,31 @@ def test_results_are_those_of_single_calls(options, aggregate, device, monkeypat
         assert_accurate(mine, other, truth, ulps=16)
 
 
+@pytest.mark.parametrize("width", [7, 8])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
-def test_other_dtypes(dtype, device, monkeypatch):
-    layers, rows = layers_and_features(device, dtype)
+def test_other_dtypes(dtype, width, device, monkeypatch):
+    layers, rows = layers_and_features(device, dtype, width)
     found, usual, exact, taken = both_ways(monkeypatch, HeteroGraphConv(layers), a_graph(), rows)
     assert taken == 1
     for mine, other, truth in zip(found, usual, exact, strict=True):
         assert_accurate(mine, other, truth, ulps=1e4 if dtype == torch.float64 else 8)
+
+
+def test_blocks(device, monkeypatch):
+    """Destinations are the first rows of their type; items are sources of nothing here."""
+    graph = a_graph()
+    kept = {"user": [2, 0], "item": [4, 2]}
+    block = dgl.to_block(dgl.in_subgraph(graph, kept), kept)
+    layers, rows = layers_and_features(device)
+    rows = {
+        kind: value[block.srcnodes[kind].data[dgl.NID]].detach().requires_grad_()
+        for kind, value in rows.items()
+    }
+    found, usual, exact, taken = both_ways(monkeypatch, HeteroGraphConv(layers), block, rows)
+    assert taken == 1
+    assert [len(out) for out in found[:2]] == [2, 2]
+    for mine, other, truth in zip(found, usual, exact, strict=True):
+        assert_accurate(mine, other, truth, ulps=16)
 
 
 def test_a_type_with_another_layer_is_called_one_by_one(device, monkeypatch):
