@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,11 @@ ZERO_IN_DEGREE = (
 
 
 def read_graph(
-    layer: nn.Module, graph: Any, feat: Any, allow_zero_in_degree: bool = True
+    layer: nn.Module,
+    graph: Any,
+    feat: Any,
+    allow_zero_in_degree: bool = True,
+    rows: Literal["nodes", "edges"] = "nodes",
 ) -> GraphStructure:
     """Read a graph once, on the device of the features.
 
@@ -36,6 +40,8 @@ def read_graph(
         Features; the first of a pair decides on the device.
     allow_zero_in_degree : bool
         Accept nodes without in-edges.
+    rows : {"nodes", "edges"}
+        What ``feat`` has rows of: sources (and destinations, the second of a pair), or edges.
 
     Returns
     -------
@@ -47,7 +53,7 @@ def read_graph(
     TypeError
         If ``graph`` is no graph, as in ``conv(feat, graph)``, or ``feat`` no tensor.
     DGLError
-        If there are nodes without in-edges and they are not allowed.
+        If there are nodes without in-edges and they are not allowed, or too many or few rows.
     """
     first = feat[0] if isinstance(feat, tuple) else feat
     name = type(layer).__name__
@@ -59,6 +65,12 @@ def read_graph(
         )
     if not allow_zero_in_degree and struct.has_zero_in_degree:
         raise dgl_error(ZERO_IN_DEGREE)
+    if rows == "edges":
+        require_rows(first, struct.num_edges, "edges")
+        return struct
+    require_rows(first, struct.num_src)
+    if isinstance(feat, tuple) and len(feat) == 2 and isinstance(feat[1], Tensor):
+        require_rows(feat[1], struct.num_dst)
     return struct
 
 
@@ -237,7 +249,7 @@ def reduce_neighbors(
     return ops.gspmm(struct, op, reduce_op, feat, edge_weight)
 
 
-def require_rows(feat: Tensor, count: int, kind: str = "nodes (len(u))") -> None:
+def require_rows(feat: Any, count: int, kind: str = "nodes (len(u))") -> None:
     """Refuse features that have not one row for each node or edge, in DGL's words.
 
     Parameters
@@ -253,11 +265,18 @@ def require_rows(feat: Tensor, count: int, kind: str = "nodes (len(u))") -> None
     ------
     DGLError
         If there are more or fewer.
+    TypeError
+        If it is no tensor.
     """
-    if feat.shape[0] != count:
+    if not isinstance(feat, Tensor):
+        raise TypeError(
+            f"expected a tensor with one row for each of the {count} {kind}, "
+            f"got {type(feat).__name__}; pass torch.as_tensor(...)"
+        )
+    rows = feat.shape[0] if feat.dim() > 0 else 1
+    if rows != count:
         raise dgl_error(
-            f"Expect number of features to match number of {kind}. "
-            f"Got {feat.shape[0]} and {count} instead."
+            f"Expect number of features to match number of {kind}. Got {rows} and {count} instead."
         )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import read_graph
+from dgl_flash.nn.common import read_graph, require_rows
 
 
 def _own(values: Tensor) -> nn.Parameter:
@@ -152,6 +152,7 @@ class AtomicConv(nn.Module):
             If ``graph`` is no graph, or the features are integers.
         """
         struct = read_graph(self, graph, feat)
+        require_rows(distances, struct.num_edges, "edges")
         filters = self.radial_pooling(distances).to(feat).transpose(0, 1).squeeze(-1)  # (E, K)
         if self.features_to_use is not None:
             feat = (feat == self.features_to_use).to(feat)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import expand_as_pair, read_graph
+from dgl_flash.nn.common import expand_as_pair, read_graph, require_rows
 
 
 class ShiftedSoftplus(nn.Module):
@@ -132,6 +132,7 @@ class CFConv(nn.Module):
             If features have another dtype than the module.
         """
         struct = read_graph(self, g, node_feats)
+        require_rows(edge_feats, struct.num_edges, "edges")
         feat_src, _ = expand_as_pair(node_feats)
         summed = ops.u_mul_e_sum(struct, self.project_node(feat_src), self.project_edge(edge_feats))
         return self.project_out(summed)

@@ -129,7 +129,6 @@ class EdgeConv(nn.Module):
         """
         struct = read_graph(self, g, feat, self._allow_zero_in_degree)
         feat_src, feat_dst = expand_as_pair(feat, g)
-        require_rows(feat_src, struct.num_src)
         require_rows(feat_dst, struct.num_dst)
         if computes_as(self.theta, nn.Linear):
             of_src, of_dst = self._split(feat_src, feat_dst)

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.errors import dgl_error
-from dgl_flash.nn.common import computes_as, expand_as_pair, read_graph
+from dgl_flash.nn.common import computes_as, expand_as_pair, read_graph, require_rows
 from dgl_flash.nn.conv.gatconv import attend, dot_heads, finish, project, score_ends
 from dgl_flash.ops.broadcast import fit, spread
 from dgl_flash.ops.gradients import NO_SCALING
@@ -204,11 +203,7 @@ class EdgeGATConv(nn.Module):
             feat_edge = self.fc_edge(edge_feat)
             feat_edge = feat_edge.unflatten(-1, (self._num_heads, self._out_feats))
             score_edge = dot_heads(feat_edge, self.attn_edge)
-        if edge_feat.shape[0] != struct.num_edges:
-            raise dgl_error(
-                "Expect number of features to match number of edges. "
-                f"Got {edge_feat.shape[0]} and {struct.num_edges} instead."
-            )
+        require_rows(edge_feat, struct.num_edges, "edges")
         scores = *score_ends(self, feat_src, feat_dst), score_edge
         out, attention = attend(self, struct, feat_src, *scores, return_attention=True)
         assert attention is not None

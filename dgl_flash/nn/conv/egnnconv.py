@@ -153,7 +153,6 @@ class EGNNConv(nn.Module):
         """
         struct = read_graph(self, graph, node_feat)
         require_one_node_set(self, graph)
-        require_rows(node_feat, struct.num_src)
         require_rows(coord_feat, struct.num_src)
         data = {}
         if self.edge_feat_size > 0:

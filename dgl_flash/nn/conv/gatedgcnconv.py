@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import read_graph, require_one_node_set
+from dgl_flash.nn.common import read_graph, require_one_node_set, require_rows
 
 _EPSILON = 1e-6
 
@@ -129,6 +129,7 @@ class GatedGCNConv(nn.Module):
         """
         struct = read_graph(self, graph, feat)
         require_one_node_set(self, graph)
+        require_rows(edge_feat, struct.num_edges, "edges")
         # One end after the other, and not both at first, which would make a third tensor of edges.
         edge_out = ops.e_add_u(struct, self.C(edge_feat), self.D(feat))
         edge_out = ops.e_add_v(struct, edge_out, self.E(feat))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dgl_flash import ops
-from dgl_flash.nn.common import expand_as_pair, read_graph
+from dgl_flash.nn.common import expand_as_pair, read_graph, require_rows
 
 
 class GINEConv(nn.Module):
@@ -112,6 +112,7 @@ class GINEConv(nn.Module):
             If ``graph`` is no graph.
         """
         struct = read_graph(self, graph, node_feat)
+        require_rows(edge_feat, struct.num_edges, "edges")
         feat_src, feat_dst = expand_as_pair(node_feat, graph)
         if isinstance(edge_feat, Tensor) and edge_feat.dtype != feat_src.dtype:
             dtype = torch.promote_types(feat_src.dtype, edge_feat.dtype)

@@ -69,7 +69,7 @@ class EdgeWeightNorm(nn.Module):
         TypeError
             If ``graph`` is no graph, or the weights are no floating-point tensor.
         """
-        struct = read_graph(self, graph, edge_weight)
+        struct = read_graph(self, graph, edge_weight, rows="edges")
         if edge_weight.dim() > 1:
             raise dgl_error(
                 "Currently the normalization is only defined on scalar edge weight. "
@@ -79,12 +79,6 @@ class EdgeWeightNorm(nn.Module):
             raise dgl_error(
                 'Non-positive edge weight detected with `norm="both"`. '
                 "This leads to square root of zero or negative values."
-            )
-        rows = edge_weight.shape[0] if edge_weight.dim() else 0
-        if rows != struct.num_edges:
-            raise dgl_error(
-                "Expect number of features to match number of edges. "
-                f"Got {rows} and {struct.num_edges} instead."
             )
         if self._norm == "none":
             return edge_weight.clone()

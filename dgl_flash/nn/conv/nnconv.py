@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dgl_flash import ops
-from dgl_flash.nn.common import expand_as_pair, read_graph, register_residual
+from dgl_flash.nn.common import expand_as_pair, read_graph, register_residual, require_rows
 
 
 class NNConv(nn.Module):
@@ -124,6 +124,7 @@ class NNConv(nn.Module):
             If ``graph`` is no graph.
         """
         struct = read_graph(self, graph, feat)
+        require_rows(efeat, struct.num_edges, "edges")
         feat_src, feat_dst = expand_as_pair(feat, graph)
         weight = self.edge_func(efeat).reshape(-1, self._in_src_feats, self._out_feats)
         parts = ops.gspmm(struct, "mul", self._aggre_type, feat_src.unsqueeze(-1), weight)
