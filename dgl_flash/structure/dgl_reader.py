@@ -9,6 +9,7 @@ import torch
 
 from dgl_flash.structure.adjacency import Adjacency
 from dgl_flash.structure.graph_structure import GraphStructure, resolve_device
+from dgl_flash.structure.homes import home_of, on_host
 
 _CACHE_KEY = "dgl_flash"
 EdgeType = str | tuple[str, str, str]
@@ -46,11 +47,13 @@ def dgl_structure(
     else:
         etype_id = graph.get_etype_id(etype)
     known = known_structures(graph, etype_id)
-    key = None if device is None else resolve_device(device)  # None: the graph's own device
+    if device is None:
+        device = home_of(graph._graph)
+    key = None if device is None else resolve_device(device)  # None: where DGL has the graph
     found = known.get(key)
     if found is None:
-        # The copy on the graph's own device is kept only if asked for: the host needs no second
-        # set of indices when all the work is on a GPU.
+        # The copy where DGL has it is kept only if asked for: the host needs no second set of
+        # indices when all the work is on a GPU.
         own = known.get(None) or _read(graph, etype_id)
         found = own if key is None else own.to(key)
         known[key] = found
@@ -69,6 +72,8 @@ def known_dgl_structure(
     known = cache.get(("structures", 0))
     if known is None:
         return None
+    if device is None:
+        device = home_of(graph._graph)
     return known.get(None if device is None else resolve_device(device))
 
 
@@ -138,35 +143,43 @@ def _unite(graph: Any, etype_ids: tuple[int, ...]) -> Union:
 
     (src, num_src), (dst, num_dst) = join(0), join(1)
     struct = GraphStructure.from_coo(src, dst, sum(num_src.values()), sum(num_dst.values()))
+    home = home_of(graph._graph)
+    struct = struct if home is None else struct.to(home)
     num_edges = dict(zip(etype_ids, (ids.numel() for ids, _ in edges), strict=True))
     return Union(struct, num_src, num_dst, num_edges)
 
 
 @torch.inference_mode(False)  # what is kept will be used in training too
 def _read(graph: Any, etype_id: int) -> GraphStructure:
-    """Build the structure on the graph's own device from a format that the graph allows."""
+    """Build the structure where DGL has the graph, from a format that the graph allows.
+
+    A graph that is only said to be on a device is read on the host, which then knows the degrees.
+    """
+    index = on_host(graph._graph)
     etype = graph.canonical_etypes[etype_id]
     num_src, num_dst = graph.num_src_nodes(etype[0]), graph.num_dst_nodes(etype[2])
     try:
-        indptr, indices, eids = _tensors(graph, "csc", etype)
+        indptr, indices, eids = _tensors(index, "csc", etype_id)
         return GraphStructure.from_adjacency(_adjacency(indptr, indices, eids, num_src))
     except Exception:
         allowed = {fmt for formats in graph.formats().values() for fmt in formats}
         if "csc" in allowed:
             raise
     if "csr" in allowed:
-        indptr, indices, eids = _tensors(graph, "csr", etype)
+        indptr, indices, eids = _tensors(index, "csr", etype_id)
         out_adj = _adjacency(indptr, indices, eids, num_dst)
         # Transposed here and now: the host then knows the in-degrees of a CPU graph.
         return GraphStructure.from_adjacency(out_adj.transpose(), out_adj)
-    src, dst = _tensors(graph, "coo", etype)
+    src, dst = _tensors(index, "coo", etype_id)
     return GraphStructure.from_coo(src, dst, num_src, num_dst)
 
 
-def _tensors(graph: Any, fmt: str, etype: EdgeType) -> tuple[torch.Tensor, ...]:
-    """DGL 2.x names the method ``adj_tensors``, DGL 1.x ``adj_sparse``."""
-    read = getattr(graph, "adj_tensors", None) or graph.adj_sparse
-    return read(fmt, etype=etype)
+def _tensors(index: Any, fmt: str, etype_id: int) -> tuple[torch.Tensor, ...]:
+    """What ``graph.adj_tensors`` gives (``adj_sparse`` in DGL 1.x)."""
+    transposed = {"csr": ("csr", False), "csc": ("csr", True), "coo": ("coo", False)}
+    read, transpose = transposed[fmt]
+    tensors: tuple[torch.Tensor, ...] = index.adjacency_matrix_tensors(etype_id, transpose, read)
+    return tensors[2:]
 
 
 def _adjacency(

@@ -1,0 +1,81 @@
+"""Tensors of a device on their way into DGL's C code and out of it.
+
+Ids go in from the home of a graph and come out to it. Three things have a home: index objects,
+their parts, and arrays that were made from tensors of that device. Whatever a C function makes of
+one that has a home, has it too; so the rule needs no list of DGL's functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_flash.structure.homes import home_of, set_home
+
+_TARGET = "_dgl_flash_target"
+# Pinned memory is kept by torch for the next copy, and taken from all processes: bytes.
+_MOST_PINNED = 2**24
+
+
+def home_among(arguments: Any) -> torch.device | None:
+    """The first home among the arguments of a C function."""
+    for value in arguments:
+        home = home_among(value) if isinstance(value, (list, tuple)) else home_of(value)
+        if home is not None:
+            return home
+    return None
+
+
+class Conversions:
+    """Tensors to DGL's arrays and back, over the host where a device is involved.
+
+    Parameters
+    ----------
+    backend : module
+        ``dgl.backend`` with the conversions of this DGL, which know the host.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        self._to_array = backend.zerocopy_to_dgl_ndarray
+        self._to_array_for_write = backend.zerocopy_to_dgl_ndarray_for_write
+        self._from_array = backend.zerocopy_from_dgl_ndarray
+
+    def to_array(self, data: Tensor) -> Any:
+        """Read-only."""
+        if data.device.type == "cpu":
+            return self._to_array(data)
+        return set_home(self._to_array(data.detach().cpu()), data.device)
+
+    def to_array_for_write(self, data: Tensor) -> Any:
+        """What C code writes reaches a tensor on a device by :func:`write_back`."""
+        if data.device.type == "cpu":
+            return self._to_array_for_write(data)
+        copy = data.detach().cpu().contiguous()
+        array = set_home(self._to_array_for_write(copy), data.device)
+        vars(array)[_TARGET] = data, copy
+        return array
+
+    def from_array(self, array: Any) -> Tensor:
+        """On the home of the array."""
+        data: Tensor = self._from_array(array)
+        home = home_of(array)
+        return data if home is None else _upload(data, home)
+
+
+def _upload(data: Tensor, device: torch.device) -> Tensor:
+    """Copy from the host; small tensors, as those of blocks, without waiting for the device."""
+    if device.type != "cuda" or data.nbytes > _MOST_PINNED:
+        return data.to(device)
+    return data.pin_memory().to(device, non_blocking=True)
+
+
+def write_back(arguments: Any) -> None:
+    """Copy what C code has written to the tensors that stand behind its arguments."""
+    for value in arguments:
+        if isinstance(value, (list, tuple)):
+            write_back(value)
+        elif (target := getattr(value, "__dict__", {}).get(_TARGET)) is not None:
+            with torch.no_grad():
+                target[0].copy_(target[1])
