@@ -1,22 +1,19 @@
-"""``dgl-flash doctor``: what is installed, what runs, and what to install for more."""
+"""``dgl-flash doctor``: what is installed, what runs, what is broken and how to mend it."""
 
 from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from importlib import metadata
-
-import torch
 
 from dgl_flash import __version__
-from dgl_flash.demo.optional import import_dgl
-from dgl_flash.kernels.availability import why_unavailable
 
-# Package -> (extra that brings it, what it is for). CuPy is judged by the GPU instead.
+from . import doctor_caches, doctor_dgl, doctor_gpu, doctor_smoke
+from .doctor_findings import Findings, Remark, version_of
+
+# Package -> what it is for. CuPy is judged by the GPU, DGL by itself.
 OPTIONAL = {
-    "dgl": ("dgl", "train on a DGLGraph and compare with dgl.nn"),
-    "scikit-learn": ("demo", "the digits data set of the demo"),
-    "rich": ("demo", "progress and table of the demo"),
+    "scikit-learn": "the digits data set of the demo",
+    "rich": "progress and table of the demo",
 }
 
 
@@ -28,55 +25,56 @@ class Diagnosis:
     ----------
     facts : tuple of (str, str)
         Name and finding.
-    remedies : tuple of str
-        What to do about what is missing.
-    healthy : bool
-        False when a GPU is there and the fused kernels cannot use it.
+    problems : tuple of Remark
+        What is broken.
+    advice : tuple of Remark
+        What is optional and missing.
     """
 
     facts: tuple[tuple[str, str], ...]
-    remedies: tuple[str, ...]
-    healthy: bool
+    problems: tuple[Remark, ...]
+    advice: tuple[Remark, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is broken."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self.facts)
+        lines = [f"{name:{width}}  {finding}" for name, finding in self.facts]
+        for title, remarks in (("broken:", self.problems), ("to get more:", self.advice)):
+            if remarks:
+                lines += ["", title, *(f"- {remark}" for remark in remarks)]
+        return "\n".join(lines)
 
 
 def diagnose() -> Diagnosis:
-    """Look at packages and devices.
+    """Look at packages, devices and caches, and run one small layer.
 
     Returns
     -------
     Diagnosis
-        Facts and remedies.
+        Facts, problems and advice.
     """
-    facts = [("dgl_flash", __version__), ("python", platform.python_version())]
-    remedies = []
+    findings = Findings()
+    findings.fact("dgl_flash", __version__)
+    findings.fact("python", platform.python_version())
     for package in ("torch", "numpy", "scipy"):
-        facts.append((package, _version(package) or "missing"))
-    facts.append(("cupy", _cupy_version() or "not installed"))
-    for package, (extra, purpose) in OPTIONAL.items():
-        version = _version(package)
-        facts.append((package, version or "not installed"))
+        findings.fact(package, version_of(package) or "missing")
+    # Before CuPy, which does not even import where it cannot write.
+    doctor_caches.look(findings, compiles=bool(doctor_gpu.cupy_distributions()))
+    doctor_gpu.look(findings)
+    doctor_dgl.look(findings)
+    for package, purpose in OPTIONAL.items():
+        version = version_of(package)
+        findings.fact(package, version or "not installed")
         if version is None:
-            remedies.append(f'{package}: pip install "dgl_flash[{extra}]" ({purpose})')
-    if _version("dgl") is not None:
-        dgl, reason = import_dgl()
-        facts.append(("import dgl", "works" if dgl is not None else reason))
-
-    healthy = True
-    count = torch.cuda.device_count()
-    for index in range(count):
-        device = torch.device("cuda", index)
-        missing = why_unavailable(device)
-        major, minor = torch.cuda.get_device_capability(device)
-        facts.append((str(device), f"{torch.cuda.get_device_name(device)}, sm_{major}{minor}"))
-        facts.append(("kernels", "fused kernels run" if missing is None else "reference path"))
-        if missing is not None:
-            remedies.append(f"{device}: {missing}")
-            healthy = False
-    if count == 0:
-        facts.append(("GPU", "none that torch can use; every op runs its reference on the CPU"))
-        if torch.version.cuda is None:
-            facts.append(("torch build", "without CUDA; a GPU needs a CUDA build of torch"))
-    return Diagnosis(tuple(facts), tuple(remedies), healthy)
+            findings.advise(
+                f"{package} is not installed: {purpose}", 'pip install "dgl_flash[demo]"'
+            )
+    doctor_smoke.look(findings)
+    return Diagnosis(tuple(findings.facts), tuple(findings.problems), tuple(findings.advice))
 
 
 def run() -> int:
@@ -85,27 +83,8 @@ def run() -> int:
     Returns
     -------
     int
-        1 when there is a GPU that the kernels cannot use, else 0.
+        1 when something is broken, else 0.
     """
     diagnosis = diagnose()
-    width = max(len(name) for name, _ in diagnosis.facts)
-    for name, finding in diagnosis.facts:
-        print(f"{name:{width}}  {finding}")
-    if diagnosis.remedies:
-        print("\nto get more:")
-        for remedy in diagnosis.remedies:
-            print(f"- {remedy}")
+    print(diagnosis)
     return 0 if diagnosis.healthy else 1
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _cupy_version() -> str | None:
-    """Name and version of whichever of CuPy's distributions is installed."""
-    names = metadata.packages_distributions().get("cupy", [])
-    return f"{_version(names[0])} ({names[0]})" if names else None
