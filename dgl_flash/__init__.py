@@ -9,6 +9,8 @@ from dgl_flash import compat as _compat
 
 if TYPE_CHECKING:
     from dgl_flash import nn, ops
+    from dgl_flash.checking import CheckResult, check
+    from dgl_flash.device_graphs import disable_cuda, enable_cuda
     from dgl_flash.errors import DGLError, FallbackWarning
     from dgl_flash.explanation import Explanation, explain
     from dgl_flash.structure import Graph, GraphStructure, graph
@@ -16,12 +18,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "CheckResult",
     "DGLError",
     "Explanation",
     "FallbackWarning",
     "Graph",
     "GraphStructure",
     "TuneResult",
+    "check",
+    "disable_cuda",
+    "enable_cuda",
     "explain",
     "graph",
     "nn",
@@ -31,12 +37,16 @@ __all__ = [
 
 # Where each public name lives. They are loaded at first use, so that the import stays quick.
 _HOME = {
+    "CheckResult": "checking",
     "DGLError": "errors",
     "Explanation": "explanation",
     "FallbackWarning": "errors",
     "Graph": "structure",
     "GraphStructure": "structure",
     "TuneResult": "tuning",
+    "check": "checking",
+    "disable_cuda": "device_graphs",
+    "enable_cuda": "device_graphs",
     "explain": "explanation",
     "graph": "structure",
     "tune": "tuning",

@@ -135,7 +135,7 @@ def test_wheel_asks_for_torch_numpy_scipy_only(wheel: Path) -> None:
     requirements = header.get_all("Requires-Dist", [])
     plain = [re.match(r"[\w-]+", text)[0] for text in requirements if "extra ==" not in text]
     assert sorted(plain) == ["numpy", "scipy", "torch"]
-    extras = {"cuda12", "cuda13", "nvrtc", "dgl", "demo", "test", "dev"}
+    extras = {"cuda12", "cuda13", "nvrtc", "dgl", "demo", "migrate", "test", "dev"}
     assert set(header.get_all("Provides-Extra")) == extras
     assert header["License-Expression"] == "Apache-2.0"
 

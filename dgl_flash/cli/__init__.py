@@ -1,4 +1,4 @@
-"""The ``dgl-flash`` command: ``demo`` trains a model, ``doctor`` says what is missing."""
+"""The ``dgl-flash`` command: run old scripts, migrate and check them, see what is missing."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dgl_flash import __version__
 from dgl_flash.demo.data import DATASETS
 from dgl_flash.demo.optional import DemoError
 
-from . import demo, doctor
+from . import check, demo, doctor, migrate, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dgl_flash {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands)
+    run.add_parser(commands)
+    migrate.add_parser(commands)
+    check.add_parser(commands)
     checkup = commands.add_parser(
         "doctor", help="show versions and the GPU, and what to install for more"
     )
