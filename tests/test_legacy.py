@@ -144,13 +144,13 @@ def test_migrated_they_train_alike(plain: Results, tmp_path: Path) -> None:
         old = (LEGACY / f"{script}.py").read_text()
         new = migrate_source(old)
         assert new.findings == ()
-        changed = [line for line in difflib.ndiff(old.splitlines(), new.code.splitlines())]
+        changed = [line for line in difflib.ndiff(old.splitlines(), new.text.splitlines())]
         changed = [line[2:] for line in changed if line[0] in "+-"]
         assert all(re.match(r"(import|from) dgl", line) for line in changed), changed
         assert bool(changed) == bool(LAYERS[script][0])
         # One without layers is left alone, and imports DGL where DGL can be imported.
         first = "" if changed else "import dgl_flash\n"
-        (tmp_path / f"{script}.py").write_text(first + new.code)
+        (tmp_path / f"{script}.py").write_text(first + new.text)
     found = results(BARE, ("--device", "cpu", *SMALL), folder=tmp_path)[0]
     for script in SCRIPTS:
         assert found[script]["loss"] == pytest.approx(plain[script]["loss"], rel=1e-4)
