@@ -36,10 +36,10 @@ SIZES = {
     "gat": (100_000, 32),
     "rgcn": (100_000, 128),
     "hgt": (50_000, 64),
-    "graphsage_sampling": (50_000, 128),
-    "link_prediction": (20_000, 128),
-    "gin_graph_classification": (20_000, 128),
-    "tree_lstm_udf": (10_000, 128),
+    "graphsage_sampling": (20_000, 128),
+    "link_prediction": (5_000, 64),
+    "gin_graph_classification": (10_000, 128),
+    "tree_lstm_udf": (4_000, 64),
 }
 FULL_GRAPH = ("gcn", "gat", "rgcn", "hgt")
 MUST = 0.1  # of full graphs
