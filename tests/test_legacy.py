@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dgl_flash.migration.source import migrate_source
 from tests.compat.scripts import environment
 
 LEGACY = Path(__file__).parent / "legacy"
@@ -34,15 +31,6 @@ DRAWS = {"graphsage_sampling", "link_prediction"}
 SMALL = ("--epochs", "3", "--nodes", "300")
 
 # One process for all scripts: importing torch and DGL takes longer than they do.
-# Runs without any help: the scripts have to import dgl_flash by themselves.
-BARE = """
-import runpy, sys
-
-def run(script, options):
-    sys.argv = [script, *options]
-    runpy.run_path(script, run_name="__main__")
-    return 0
-"""
 PLAIN = """
 import runpy, sys
 import dgl_flash
@@ -136,24 +124,6 @@ def test_trains_as_with_dgl(script: str, plain: Results, redirected: Results) ->
     assert len(plain[script]["loss"]) == 3
     assert redirected[script]["loss"] == pytest.approx(plain[script]["loss"], rel=1e-4)
     assert redirected[script]["accuracy"] == pytest.approx(plain[script]["accuracy"], abs=0.02)
-
-
-def test_migrated_they_train_alike(plain: Results, tmp_path: Path) -> None:
-    """Only imports change, those of ``dgl.nn`` and the one that goes before."""
-    for script in SCRIPTS:
-        old = (LEGACY / f"{script}.py").read_text()
-        new = migrate_source(old)
-        assert new.findings == ()
-        changed = [line for line in difflib.ndiff(old.splitlines(), new.text.splitlines())]
-        changed = [line[2:] for line in changed if line[0] in "+-"]
-        assert all(re.match(r"(import|from) dgl", line) for line in changed), changed
-        assert bool(changed) == bool(LAYERS[script][0])
-        # One without layers is left alone, and imports DGL where DGL can be imported.
-        first = "" if changed else "import dgl_flash\n"
-        (tmp_path / f"{script}.py").write_text(first + new.text)
-    found = results(BARE, ("--device", "cpu", *SMALL), folder=tmp_path)[0]
-    for script in SCRIPTS:
-        assert found[script]["loss"] == pytest.approx(plain[script]["loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -61,7 +61,8 @@ class Conversions:
         """On the home of the array."""
         data: Tensor = self._from_array(array)
         home = home_of(array)
-        return data if home is None else _upload(data, home)
+        # DGL makes an empty tensor anew, where the array is said to be: there is nothing to copy.
+        return data if home in (None, data.device) else _upload(data, home)
 
 
 def _upload(data: Tensor, device: torch.device) -> Tensor:
