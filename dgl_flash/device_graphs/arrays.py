@@ -17,6 +17,8 @@ from dgl_flash.structure.homes import home_of, set_home
 _TARGET = "_dgl_flash_target"
 # Pinned memory is kept by torch for the next copy, and taken from all processes: bytes.
 _MOST_PINNED = 2**24
+_COPY = "_dgl_flash_host_copy"
+_MOST_REMEMBERED = 2**22  # bytes
 
 
 def home_among(arguments: Any) -> torch.device | None:
@@ -46,13 +48,13 @@ class Conversions:
         """Read-only."""
         if data.device.type == "cpu":
             return self._to_array(data)
-        return set_home(self._to_array(data.detach().cpu()), data.device)
+        return set_home(self._to_array(_on_host(data)), data.device)
 
     def to_array_for_write(self, data: Tensor) -> Any:
         """What C code writes reaches a tensor on a device by :func:`write_back`."""
         if data.device.type == "cpu":
             return self._to_array_for_write(data)
-        copy = data.detach().cpu().contiguous()
+        copy = _download(data).contiguous()
         array = set_home(self._to_array_for_write(copy), data.device)
         vars(array)[_TARGET] = data, copy
         return array
@@ -67,9 +69,32 @@ class Conversions:
 
 def _upload(data: Tensor, device: torch.device) -> Tensor:
     """Copy from the host; small tensors, as those of blocks, without waiting for the device."""
-    if device.type != "cuda" or data.nbytes > _MOST_PINNED:
-        return data.to(device)
-    return data.pin_memory().to(device, non_blocking=True)
+    pinned = device.type == "cuda" and data.nbytes <= _MOST_PINNED
+    made = data.pin_memory().to(device, non_blocking=True) if pinned else data.to(device)
+    _remember(made, data)
+    return made
+
+
+def _on_host(data: Tensor) -> Tensor:
+    """A tensor of a device on the host: what it came from, as long as nobody has written to it.
+
+    Samplers pass on what they were given. To copy it back would wait for all that the device does.
+    """
+    host, version = vars(data).get(_COPY, (None, None))
+    if host is None or version != data._version:
+        host = _download(data)
+        _remember(data, host)
+    return host
+
+
+def _download(data: Tensor) -> Tensor:
+    return data.detach().cpu()
+
+
+def _remember(data: Tensor, host: Tensor) -> None:
+    # Tensors of inference mode have no version, so that nobody could tell whether they changed.
+    if host.nbytes <= _MOST_REMEMBERED and not data.is_inference():
+        vars(data)[_COPY] = host, data._version
 
 
 def write_back(arguments: Any) -> None:

@@ -7,6 +7,7 @@ torch's autograd runs on without a driver.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -121,11 +122,12 @@ def emulated_device() -> Iterator[torch.device]:
 
         patch.setitem(DGLContext.STR2MASK, DEVICE.type, NUMBER)
         patch.setitem(DGLContext.MASK2STR, NUMBER, DEVICE.type)
-        patch.setattr(
-            dgl.backend,
-            "to_backend_ctx",
-            lambda ctx: DEVICE if ctx.device_type == NUMBER else known["to_backend_ctx"](ctx),
-        )
+        for module in (dgl.backend, importlib.import_module("dgl.backend.pytorch.tensor")):
+            patch.setattr(
+                module,
+                "to_backend_ctx",
+                lambda ctx: DEVICE if ctx.device_type == NUMBER else known["to_backend_ctx"](ctx),
+            )
         patch.setattr(
             dgl.backend,
             "device_id",

@@ -1,0 +1,77 @@
+"""Ids on their way between device and host."""
+
+from __future__ import annotations
+
+# isort: split
+import dgl
+import pytest
+import torch
+
+from dgl_flash.device_graphs import arrays
+from tests.device_graphs.samples import homogeneous
+
+
+@pytest.fixture
+def downloads(monkeypatch):
+    """Sizes of the tensors that have been copied to the host."""
+    seen, download = [], arrays._download
+
+    def counting(data):
+        seen.append(data.numel())
+        return download(data)
+
+    monkeypatch.setattr(arrays, "_download", counting)
+    return seen
+
+
+def test_what_came_from_the_host_is_not_copied_back(home, downloads):
+    graph = homogeneous().to(home)
+    src, _, eids = graph.edges("all")
+    graph.out_degrees(src[:])  # a view is another tensor
+    assert len(downloads) > 0
+    downloads.clear()
+    graph.find_edges(eids)
+    graph.edge_subgraph(eids)
+    assert downloads == []
+
+
+def test_what_was_copied_once_is_remembered(home, downloads):
+    graph = homogeneous().to(home)
+    nodes = torch.tensor([1, 0], device=home)
+    for _ in range(2):
+        assert graph.in_edges(nodes, form="eid").tolist() == [0, 3, 5, 2, 4]
+    assert len(downloads) == 1
+
+
+def test_what_has_been_written_to_is_copied_again(home):
+    graph = homogeneous().to(home)
+    _, _, eids = graph.edges("all")
+    assert graph.find_edges(eids)[0].tolist() == [0, 1, 2, 2, 4, 4, 0, 3]
+    eids[:4] += 1
+    assert graph.find_edges(eids)[0].tolist() == [1, 2, 2, 4, 4, 4, 0, 3]
+    view = eids[:2]
+    assert graph.find_edges(view)[0].tolist() == [1, 2]
+    eids.zero_()
+    assert graph.find_edges(view)[0].tolist() == [0, 0]
+
+
+def test_a_sampled_block_waits_once(home, downloads):
+    """For the seeds; all else is known on the host."""
+    graph = homogeneous().to(home)
+    sampler = dgl.dataloading.MultiLayerFullNeighborSampler(3)
+    sampler.sample(graph, torch.tensor([0, 1], device=home))
+    assert len(downloads) == 1
+
+
+def test_inference_mode(home):
+    with torch.inference_mode():
+        graph = homogeneous().to(home)
+        eids = graph.edges("all")[2]
+        eids += 0
+        assert graph.find_edges(eids)[0].tolist() == [0, 1, 2, 2, 4, 4, 0, 3]
+
+
+def test_nothing_of_no_edges(home):
+    graph = homogeneous().to(home)
+    assert graph.in_edges(torch.tensor([5], device=home), form="eid").tolist() == []
+    assert graph.in_edges(torch.tensor([5], device=home), form="eid").device == home
