@@ -43,6 +43,7 @@ class Conversions:
         self._to_array = backend.zerocopy_to_dgl_ndarray
         self._to_array_for_write = backend.zerocopy_to_dgl_ndarray_for_write
         self._from_array = backend.zerocopy_from_dgl_ndarray
+        self._arange = backend.arange
 
     def to_array(self, data: Tensor) -> Any:
         """Read-only."""
@@ -65,6 +66,13 @@ class Conversions:
         home = home_of(array)
         # DGL makes an empty tensor anew, where the array is said to be: there is nothing to copy.
         return data if home in (None, data.device) else _upload(data, home)
+
+    def arange(self, start: int, stop: int, *given: Any, **named: Any) -> Tensor:
+        """All ids of a graph, which are asked for in order to ask something of all of them."""
+        made: Tensor = self._arange(start, stop, *given, **named)
+        if made.device.type != "cpu" and made.nbytes <= _MOST_REMEMBERED:
+            _remember(made, torch.arange(start, stop, dtype=made.dtype))
+        return made
 
 
 def _upload(data: Tensor, device: torch.device) -> Tensor:

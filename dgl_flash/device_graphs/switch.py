@@ -159,6 +159,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield backend, "zerocopy_to_dgl_ndarray", conversions.to_array
     yield backend, "zerocopy_to_dgl_ndarray_for_write", conversions.to_array_for_write
     yield backend, "zerocopy_from_dgl_ndarray", conversions.from_array
+    yield backend, "arange", conversions.arange
     yield from homed_functions()
     yield from index_methods()
     yield from sparse_functions()

@@ -55,6 +55,13 @@ def test_what_has_been_written_to_is_copied_again(home):
     assert graph.find_edges(view)[0].tolist() == [0, 0]
 
 
+def test_degrees_of_all_nodes_wait_for_nothing(home, downloads):
+    graph = homogeneous().to(home)
+    assert graph.in_degrees().tolist() == [2, 3, 1, 2, 0, 0]
+    graph.nodes()
+    assert downloads == []
+
+
 def test_a_sampled_block_waits_once(home, downloads):
     """For the seeds; all else is known on the host."""
     graph = homogeneous().to(home)
