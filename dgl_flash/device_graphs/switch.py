@@ -151,6 +151,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     from dgl import backend
 
     from dgl_flash.device_graphs.arrays import Conversions
+    from dgl_flash.device_graphs.filters import filter_methods
     from dgl_flash.device_graphs.functions import homed_functions
     from dgl_flash.device_graphs.index import index_methods
     from dgl_flash.device_graphs.sparse import sparse_functions
@@ -162,4 +163,5 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield backend, "arange", conversions.arange
     yield from homed_functions()
     yield from index_methods()
+    yield from filter_methods()
     yield from sparse_functions()

@@ -116,9 +116,9 @@ def emulated_device() -> Iterator[torch.device]:
         }
         autocast = torch.is_autocast_enabled
 
-        def copy_to(data: Tensor, device: Any, **named: Any) -> Tensor:
-            there = torch.device(device) == DEVICE
-            return data.to(DEVICE) if there else known["copy_to"](data, device, **named)
+        def copy_to(data: Tensor, ctx: Any, **named: Any) -> Tensor:
+            there = torch.device(ctx) == DEVICE
+            return data.to(DEVICE) if there else known["copy_to"](data, ctx, **named)
 
         patch.setitem(DGLContext.STR2MASK, DEVICE.type, NUMBER)
         patch.setitem(DGLContext.MASK2STR, NUMBER, DEVICE.type)

@@ -82,3 +82,24 @@ def test_nothing_of_no_edges(home):
     graph = homogeneous().to(home)
     assert graph.in_edges(torch.tensor([5], device=home), form="eid").tolist() == []
     assert graph.in_edges(torch.tensor([5], device=home), form="eid").device == home
+
+
+def test_sets_of_ids(home):
+    """Whose methods DGL has for the GPU only."""
+    ids = dgl.utils.Filter(torch.tensor([3, 2, 9], dtype=torch.int32, device=home))
+    test = torch.tensor([0, 2, 8, 9], dtype=torch.int32, device=home)
+    assert ids.find_included_indices(test).tolist() == [1, 3]
+    assert ids.find_excluded_indices(test).tolist() == [0, 2]
+    assert ids.find_included_indices(test).device == home
+    assert ids.find_included_indices(test).dtype == torch.int32
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_edges_are_left_out(replace, home):
+    """As where links are to be predicted, which must not be seen."""
+    graph = homogeneous().to(home)
+    out = torch.tensor([0, 3], device=home)
+    sampled = dgl.sampling.sample_neighbors(
+        graph, torch.tensor([1], device=home), 20, replace=replace, exclude_edges=out
+    )
+    assert set(sampled.edata[dgl.EID].tolist()) == {5}
