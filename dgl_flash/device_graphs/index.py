@@ -26,7 +26,7 @@ CACHING = (
 
 def index_methods() -> Iterator[tuple[Any, str, Any]]:
     """Class, name and replacement of the methods of graphs and arrays that know of homes."""
-    from dgl import DGLGraph, backend, utils
+    from dgl import DGLGraph, backend, ndarray, utils
     from dgl._ffi.ndarray import NDArrayBase
     from dgl.cuda import GPUCache
     from dgl.heterograph_index import HeteroGraphIndex as Index
@@ -69,6 +69,15 @@ def index_methods() -> Iterator[tuple[Any, str, Any]]:
         home = home_of(self)
         return host_ctx_of_array(self) if home is None else utils.to_dgl_context(home)
 
+    host_array = ndarray.empty
+
+    def empty(shape: Any, dtype: Any = "float32", ctx: Any = None) -> Any:
+        """Samplers make empty arrays where the graph is said to be."""
+        device = backend.to_backend_ctx(ctx or utils.to_dgl_context("cpu"))
+        made = host_array(shape, dtype)
+        return made if device.type == "cpu" else set_home(made, device)
+
+    yield ndarray, "empty", empty
     yield NDArrayBase, "ctx", property(ctx_of_array, doc=NDArrayBase.ctx.__doc__)
     yield Index, "ctx", property(ctx, doc=Index.ctx.__doc__)
     yield Index, "copy_to", copy_to_

@@ -205,6 +205,12 @@ _add(
             dgl.ops.gsddmm(g, "dot", g.ndata["h"], g.ndata["h"]),
             dgl.ops.e_mul_v(g, g.edata["w"], g.ndata["h"]),
         ),
+        # What is drawn is another matter than where it ends up.
+        "walks": lambda g: (
+            dgl.sampling.random_walk(g, ids(g, 0, 1), length=3)[1],
+            dgl.sampling.random_walk(g, ids(g, 5), length=2, restart_prob=0.1)[0],
+        ),
+        "labour": lambda g: dgl.sampling.sample_labors(g, ids(g, 0), 9)[0].edata[dgl.EID].sort()[0],
         "to_homogeneous": dgl.to_homogeneous,
         "line graph": lambda g: dgl.line_graph(g).edges(),
         "compact": dgl.compact_graphs,
@@ -244,6 +250,10 @@ _add(
         "block": lambda g: dgl.to_block(g, {"user": ids(g, 0, 1, 2, 3), "item": ids(g, 0, 2, 4)}),
         "subgraph": lambda g: g.subgraph({"user": ids(g, 0, 3), "item": ids(g, 2, 4)}),
         "batch": lambda g: dgl.unbatch(dgl.batch([g, g]))[0],
+        "all neighbours": lambda g: [
+            dgl.sampling.sample_neighbors(g, {"user": ids(g, 0, 2)}, 9).num_edges(etype)
+            for etype in g.etypes
+        ],
         "edge type subgraph": lambda g: dgl.edge_type_subgraph(g, ["follows", "rates"]),
     },
 )
