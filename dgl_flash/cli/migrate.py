@@ -32,6 +32,9 @@ exit status:
 Tools that sort imports may move `import dgl_flash` below `import dgl`: write `# isort: split`
 on a line between the two.
 
+Only imports of dgl.nn change. Where graphs go to CUDA and DGL cannot, call
+dgl_flash.enable_cuda() once after the imports; `dgl-flash run` does it for you.
+
 Below a directory, hidden directories, virtual environments, node_modules, site-packages,
 __pycache__ and symbolic links are skipped. Needs libcst: pip install "dgl_flash[migrate]"
 """
