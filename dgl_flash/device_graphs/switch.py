@@ -117,10 +117,7 @@ def enable_cuda() -> CudaEnabled:
 def disable_cuda() -> None:
     """Undo :func:`enable_cuda`; graphs that are on CUDA then must not be used any more.
 
-    Raises
-    ------
-    dgl.DGLError
-        Never for having been disabled already.
+    Where nothing was enabled, nothing happens.
 
     Notes
     -----
