@@ -11,14 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from dgl_flash.structure.homes import home_of, set_home
 
 _TARGET = "_dgl_flash_target"
 # Pinned memory is kept by torch for the next copy, and taken from all processes: bytes.
 _MOST_PINNED = 2**24
-_COPY = "_dgl_flash_host_copy"
 _MOST_REMEMBERED = 2**22  # bytes
+# Tensor of a device -> the same on the host, and the version of the former. No attribute of the
+# tensor, which its copies and pickles would have as well.
+_host_copies = WeakTensorKeyDictionary()
 
 
 def home_among(arguments: Any) -> torch.device | None:
@@ -88,10 +91,12 @@ def _on_host(data: Tensor) -> Tensor:
 
     Samplers pass on what they were given. To copy it back would wait for all that the device does.
     """
-    host, version = vars(data).get(_COPY, (None, None))
-    if host is None or version != data._version:
-        host = _download(data)
-        _remember(data, host)
+    known = _host_copies.get(data)
+    if known is not None and known[1] == data._version:
+        host: Tensor = known[0]
+        return host
+    host = _download(data)
+    _remember(data, host)
     return host
 
 
@@ -102,7 +107,7 @@ def _download(data: Tensor) -> Tensor:
 def _remember(data: Tensor, host: Tensor) -> None:
     # Tensors of inference mode have no version, so that nobody could tell whether they changed.
     if host.nbytes <= _MOST_REMEMBERED and not data.is_inference():
-        vars(data)[_COPY] = host, data._version
+        _host_copies[data] = host, data._version
 
 
 def write_back(arguments: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-# isort: split
+import copy
+import gc
+
 import dgl
 import pytest
 import torch
@@ -53,6 +55,27 @@ def test_what_has_been_written_to_is_copied_again(home):
     assert graph.find_edges(view)[0].tolist() == [1, 2]
     eids.zero_()
     assert graph.find_edges(view)[0].tolist() == [0, 0]
+
+
+def test_copies_remember_nothing(home):
+    graph = homogeneous().to(home)
+    eids = graph.edges("all")[2]
+    eids += 1
+    other = copy.deepcopy(eids)
+    assert other.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    other -= 1
+    assert graph.find_edges(copy.deepcopy(other))[0].tolist() == [0, 1, 2, 2, 4, 4, 0, 3]
+    assert not vars(eids).keys() - {"host"}  # the emulation has one of its own
+
+
+def test_what_is_remembered_goes_with_the_tensor(home):
+    graph = homogeneous().to(home)
+    gc.collect()
+    before = len(arrays._host_copies)
+    for _ in range(20):
+        graph.edges("all")
+    gc.collect()
+    assert len(arrays._host_copies) <= before + 2
 
 
 def test_degrees_of_all_nodes_wait_for_nothing(home, downloads):
