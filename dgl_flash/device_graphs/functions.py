@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,9 +12,6 @@ import torch
 
 from dgl_flash.device_graphs.arrays import home_among, write_back
 from dgl_flash.structure.homes import set_home
-
-# Called by the hash of every object, and no result of it has a home.
-_PLAIN = {"_raw_ptr"}
 
 
 def homed_functions() -> Iterator[tuple[Any, str, Any]]:
@@ -31,12 +29,14 @@ def homed_functions() -> Iterator[tuple[Any, str, Any]]:
             write_back(arguments)
             return _settle(result, home)
 
-    names = {name.rpartition(".")[2]: name for name in list_global_func_names()}
+    # Modules know the last part of a name. Where that names two functions, DGL's are left alone:
+    # conversions of graphs from before there were types, which read the host only.
+    known = list_global_func_names()
+    count = Counter(name.rpartition(".")[2] for name in known)
+    names = {short: name for name in known if count[short := name.rpartition(".")[2]] == 1}
     for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "dgl"]:
         for name, value in list(vars(module).items()):
-            if type(value) is not Function or name in _PLAIN or not name.startswith("_"):
-                continue
-            if name in names:
+            if type(value) is Function and name in names:
                 yield module, name, HomedFunction(_handle(names[name]), False)
 
 

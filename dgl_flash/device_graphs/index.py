@@ -15,8 +15,6 @@ PINNING = (
     "it lies (UVA); leave out `use_uva=True` and `pin_memory_()`: the DataLoader samples on the "
     "host and copies blocks and features to `device` while the model computes"
 )
-
-
 CACHING = (
     "GPUCache: this DGL was built without CUDA and has no cache of features on the GPU; leave out "
     "`gpu_cache`: the DataLoader fetches features in pinned memory while the model computes, or "

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from dgl_flash import ops
+from dgl_flash.errors import dgl_error
 from dgl_flash.structure import GraphStructure
 from dgl_flash.structure.dgl_reader import dgl_structure
 
@@ -67,6 +68,11 @@ def _edge_softmax(gidx: Any, logits: Tensor, eids: Any = None, norm_by: str = "d
 
 
 def _edge_softmax_hetero(gidx: Any, eids: Any, norm_by: str, *logits: Tensor | None) -> Any:
+    if isinstance(eids, Tensor):
+        raise dgl_error(
+            "edge_softmax: expected all edges of a graph of several types, got `eids`; take the "
+            "relation first: edge_softmax(graph[etype], scores, eids)"
+        )
     graph = _graph_of(gidx)
     given = zip(graph.canonical_etypes, logits, strict=True)
     scores = {etype: score for etype, score in given if score is not None}

@@ -105,3 +105,14 @@ def test_the_process_ends_well():
         "dgl_flash.enable_cuda(); dgl_flash.disable_cuda(); dgl_flash.enable_cuda()\n"
         "graph = dgl.graph(([0, 1], [1, 2]))\n"
     )
+
+
+def test_each_function_stays_itself():
+    """By its whole name: of two that share the last part of theirs neither is replaced."""
+    from dgl._ffi.function import list_global_func_names
+
+    last = [name.rpartition(".")[2] for name in list_global_func_names()]
+    dgl_flash.enable_cuda()
+    replaced = {name for _, name, value in switch._changed if type(value).__name__ == "Function"}
+    assert len(replaced) > 100
+    assert {name for name in replaced if last.count(name) != 1} == set()

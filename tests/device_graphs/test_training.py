@@ -66,6 +66,19 @@ def test_gradients_through_read_outs(home):
         torch.testing.assert_close(mine.cpu(), other)
 
 
+def test_softmax_over_some_edges(home):
+    """Of one relation; with several types DGL fails, too."""
+    eids, graph = torch.tensor([2, 0, 4]), homogeneous().to(home)
+    expected = dgl.ops.edge_softmax(homogeneous(), draw(3, 1), eids)
+    found = dgl.ops.edge_softmax(graph, draw(3, 1).to(home), eids.to(home))
+    torch.testing.assert_close(found.cpu(), expected)
+    several = typed().to(home)
+    with pytest.raises(dgl.DGLError, match="take the relation first"):
+        dgl.ops.edge_softmax(several, several.edata["w"], eids.to(home))
+    with pytest.raises(dgl.DGLError):
+        dgl.ops.edge_softmax(typed(), typed().edata["w"], eids)
+
+
 def test_products_by_relation(home):
     rows, matrices = draw(6, 3), draw(2, 3, 4)
     lengths, types = torch.tensor([4, 2]), torch.tensor([0, 1, 1, 0, 1, 0])
