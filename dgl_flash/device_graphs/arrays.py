@@ -18,15 +18,23 @@ from dgl_flash.structure.homes import home_of, set_home
 _TARGET = "_dgl_flash_target"
 # Pinned memory is kept by torch for the next copy, and taken from all processes: bytes.
 _MOST_PINNED = 2**24
+_MOST_STAGED = 2**16  # what the driver takes along with the command, bytes
 _MOST_REMEMBERED = 2**22  # bytes
 # Tensor of a device -> the same on the host, and the version of the former. No attribute of the
 # tensor, which its copies and pickles would have as well.
 _host_copies = WeakTensorKeyDictionary()
 
 
+# What C functions take and give mostly, and what never has a home; they are called a hundred times
+# a batch.
+PLAIN = frozenset({int, str, bool, float, type(None)})
+
+
 def home_among(arguments: Any) -> torch.device | None:
     """The first home among the arguments of a C function."""
     for value in arguments:
+        if type(value) in PLAIN:
+            continue
         home = home_among(value) if isinstance(value, (list, tuple)) else home_of(value)
         if home is not None:
             return home
@@ -52,7 +60,7 @@ class Conversions:
         """Read-only."""
         if data.device.type == "cpu":
             return self._to_array(data)
-        return set_home(self._to_array(_on_host(data)), data.device)
+        return set_home(self._to_array(host_copy(data)), data.device)
 
     def to_array_for_write(self, data: Tensor) -> Any:
         """What C code writes reaches a tensor on a device by :func:`write_back`."""
@@ -68,7 +76,7 @@ class Conversions:
         data: Tensor = self._from_array(array)
         home = home_of(array)
         # DGL makes an empty tensor anew, where the array is said to be: there is nothing to copy.
-        return data if home in (None, data.device) else _upload(data, home)
+        return data if home in (None, data.device) else upload(data, home)
 
     def arange(self, start: int, stop: int, *given: Any, **named: Any) -> Tensor:
         """All ids of a graph, which are asked for in order to ask something of all of them."""
@@ -78,25 +86,46 @@ class Conversions:
         return made
 
 
-def _upload(data: Tensor, device: torch.device) -> Tensor:
-    """Copy from the host; small tensors, as those of blocks, without waiting for the device."""
-    pinned = device.type == "cuda" and data.nbytes <= _MOST_PINNED
-    made = data.pin_memory().to(device, non_blocking=True) if pinned else data.to(device)
+def upload(data: Tensor, device: torch.device) -> Tensor:
+    """Copy ids from the host; those of blocks without waiting for the device."""
+    made = _copied(data, device)
     _remember(made, data)
     return made
 
 
-def _on_host(data: Tensor) -> Tensor:
-    """A tensor of a device on the host: what it came from, as long as nobody has written to it.
+def _copied(data: Tensor, device: torch.device) -> Tensor:
+    if device.type != "cuda" or data.nbytes > _MOST_PINNED:
+        return data.to(device)
+    # A small copy from any memory is staged before the call returns, without waiting.
+    source = data if data.nbytes <= _MOST_STAGED else data.pin_memory()
+    return source.to(device, non_blocking=True)
+
+
+def host_copy(data: Tensor, whatever_size: bool = False) -> Tensor:
+    """A tensor on the host: what it came from, as long as nobody has written to it.
 
     Samplers pass on what they were given. To copy it back would wait for all that the device does.
+
+    Parameters
+    ----------
+    data : Tensor
+        On any device.
+    whatever_size : bool
+        Remember the copy of a long tensor, too.
+
+    Returns
+    -------
+    Tensor
+        Not to be written to.
     """
+    if data.device.type == "cpu":
+        return data
     known = _host_copies.get(data)
     if known is not None and known[1] == data._version:
         host: Tensor = known[0]
         return host
     host = _download(data)
-    _remember(data, host)
+    _remember(data, host, whatever_size)
     return host
 
 
@@ -104,15 +133,17 @@ def _download(data: Tensor) -> Tensor:
     return data.detach().cpu()
 
 
-def _remember(data: Tensor, host: Tensor) -> None:
+def _remember(data: Tensor, host: Tensor, whatever_size: bool = False) -> None:
     # Tensors of inference mode have no version, so that nobody could tell whether they changed.
-    if host.nbytes <= _MOST_REMEMBERED and not data.is_inference():
+    if (whatever_size or host.nbytes <= _MOST_REMEMBERED) and not data.is_inference():
         _host_copies[data] = host, data._version
 
 
 def write_back(arguments: Any) -> None:
     """Copy what C code has written to the tensors that stand behind its arguments."""
     for value in arguments:
+        if type(value) in PLAIN:
+            continue
         if isinstance(value, (list, tuple)):
             write_back(value)
         elif (target := getattr(value, "__dict__", {}).get(_TARGET)) is not None:

@@ -82,8 +82,10 @@ def enable_cuda() -> CudaEnabled:
     Notes
     -----
     What cannot work raises ``dgl.DGLError`` and says what to do instead: UVA graphs
-    (``use_uva=True``, ``pin_memory_()``). Neighbours are sampled on the host. It holds for the
-    process; workers of a ``DataLoader`` that are forked have it too.
+    (``use_uva=True``, ``pin_memory_()``). Neighbours are sampled on the host, by the sampler that
+    DGL has for graphs there; not where ids are int32, which that one mistakes for int64 (with
+    several threads a plain DGL gives blocks of wrong edges then). It holds for the process; workers
+    of a ``DataLoader`` that are forked have it too.
 
     **Fused path.** Message passing on CUDA runs the kernels of the ops that it is made of; see
     ``dgl_flash.ops.gspmm``, ``gsddmm``, ``edge_softmax`` and ``segment_reduce``. User-defined
@@ -151,6 +153,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     from dgl_flash.device_graphs.filters import filter_methods
     from dgl_flash.device_graphs.functions import homed_functions
     from dgl_flash.device_graphs.index import index_methods
+    from dgl_flash.device_graphs.sampling import sampler_methods
     from dgl_flash.device_graphs.sparse import sparse_functions
 
     conversions = Conversions(backend)
@@ -161,4 +164,5 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield from homed_functions()
     yield from index_methods()
     yield from filter_methods()
+    yield from sampler_methods()
     yield from sparse_functions()
