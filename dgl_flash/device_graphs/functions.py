@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dgl_flash.device_graphs.arrays import home_among, write_back
+from dgl_flash.device_graphs.arrays import PLAIN, home_among, write_back
 from dgl_flash.structure.homes import set_home
 
 
@@ -18,16 +18,19 @@ def homed_functions() -> Iterator[tuple[Any, str, Any]]:
     """Module, name and replacement of each C function that the modules of DGL have bound."""
     from dgl._ffi.function import Function, list_global_func_names
 
+    call = Function.__call__
+    settle = _settler()
+
     class HomedFunction(Function):
         """The same C function. A subclass, because DGL's constructors take nothing else."""
 
         def __call__(self, *arguments: Any) -> Any:
             home = home_among(arguments)
-            result = super().__call__(*arguments)
+            result = call(self, *arguments)
             if home is None:
                 return result
             write_back(arguments)
-            return _settle(result, home)
+            return settle(result, home)
 
     # Modules know the last part of a name. Where that names two functions, DGL's are left alone:
     # conversions of graphs from before there were types, which read the host only.
@@ -49,20 +52,21 @@ def _handle(name: str) -> Any:
     return handle
 
 
-def _settle(result: Any, home: torch.device) -> Any:
-    """Give a result of a C function a home, if it is something that can have one."""
+def _settler() -> Callable[[Any, torch.device], Any]:
+    """What gives a result of a C function a home, if it is something that can have one."""
     from dgl._ffi.function import Function
     from dgl._ffi.ndarray import NDArrayBase
     from dgl._ffi.object import ObjectBase
     from dgl.graph_index import GraphIndex
 
-    if isinstance(result, Function):  # the parts of a result are taken by calls of it
-        return _settled(result, home)
-    # A graph of types is no graph of nodes: DGL reads it on the host wherever the nodes are.
-    if isinstance(result, (NDArrayBase, ObjectBase)) and not isinstance(result, GraphIndex):
-        return set_home(result, home)
-    return result
+    def settle(result: Any, home: torch.device) -> Any:
+        if type(result) in PLAIN:
+            return result
+        if isinstance(result, Function):  # the parts of a result are taken by calls of it
+            return lambda *arguments: settle(result(*arguments), home)
+        # A graph of types is no graph of nodes: DGL reads it on the host wherever the nodes are.
+        if isinstance(result, (NDArrayBase, ObjectBase)) and not isinstance(result, GraphIndex):
+            return set_home(result, home)
+        return result
 
-
-def _settled(function: Callable[..., Any], home: torch.device) -> Callable[..., Any]:
-    return lambda *arguments: _settle(function(*arguments), home)
+    return settle
