@@ -94,8 +94,13 @@ def _graph_of(gidx: Any) -> Any:
     return DGLGraph(gidx, ntypes, [str(i) for i in range(gidx.number_of_etypes())])
 
 
-def _segment_reduce(op: str, x: Tensor, offsets: Tensor) -> Tensor:
-    return ops.segment_reduce(offsets.diff(), x, op)
+def _segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
+    """The lengths of a batch are one tensor as long as it lives: what they tell is kept."""
+    return ops.segment_reduce(seglen, value, reducer)
+
+
+def _segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
+    return ops.segment_softmax(seglen, value)
 
 
 def _segment_mm(A: Tensor, B: Tensor, seglen_A: Tensor) -> Tensor:
@@ -107,7 +112,13 @@ def _gather_mm(A: Tensor, B: Tensor, idx_A: Tensor | None = None, idx_B: Any = N
 
 
 _REPLACEMENTS: dict[str, dict[str, Callable[..., Any]]] = {
-    "dgl.ops": {"gspmm": _gspmm, "gsddmm": _gsddmm},
+    "dgl.ops": {
+        "gspmm": _gspmm,
+        "gsddmm": _gsddmm,
+        "segment_reduce": _segment_reduce,
+        "segment_softmax": _segment_softmax,
+    },
+    "dgl.ops.segment": {"segment_reduce": _segment_reduce, "segment_softmax": _segment_softmax},
     "dgl.ops.spmm": {"gspmm": _gspmm},
     "dgl.ops.sddmm": {"gsddmm": _gsddmm},
     # Many modules have bound `edge_softmax` itself, which calls these.
@@ -116,7 +127,6 @@ _REPLACEMENTS: dict[str, dict[str, Callable[..., Any]]] = {
         "edge_softmax_hetero_internal": _edge_softmax_hetero,
     },
     "dgl.backend": {
-        "segment_reduce": _segment_reduce,
         "segment_mm": _segment_mm,
         "gather_mm": _gather_mm,
     },

@@ -39,31 +39,48 @@ def _read(op: str, seglen: Tensor, value: Tensor) -> GraphStructure:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What was made of lengths on the CPU, and a copy of them to tell whether they are the same."""
+    """What was made of lengths, and what tells whether they are the same.
 
-    lengths: Tensor
+    That is a copy of lengths on the CPU. Those on a GPU are not read: their version counts how
+    often they have been written to.
+    """
+
+    lengths: Tensor | int
     by_place: dict[tuple[int, torch.device], GraphStructure]
+
+    def is_of(self, seglen: Tensor) -> bool:
+        """Whether the lengths are still those."""
+        if isinstance(self.lengths, int):
+            return self.lengths == seglen._version
+        return torch.equal(self.lengths, seglen)
 
 
 _kept: Any = WeakTensorKeyDictionary()  # lives as long as the lengths do
 
 
 def _structure(op: str, seglen: Tensor, value: Tensor) -> GraphStructure:
-    """Structure of the segments; of lengths on the CPU it is kept, for all layers and epochs."""
+    """Structure of the segments, kept for all layers and epochs."""
     num_rows, device = value.shape[0], value.device
-    if seglen.device.type != "cpu":
+    on_host = seglen.device.type == "cpu"
+    if not on_host and _changes_unseen(seglen):
         check_lengths(op, "seglen", seglen, "value", num_rows)
         return segment_structure(seglen, num_rows, device)
     kept = _kept.get(seglen)
-    if kept is None or not torch.equal(kept.lengths, seglen):
-        kept = _kept[seglen] = _Kept(seglen.clone(), {})
+    if kept is None or not kept.is_of(seglen):
+        kept = _kept[seglen] = _Kept(seglen.clone() if on_host else seglen._version, {})
     found = kept.by_place.get((num_rows, device))
     if found is None:
         check_lengths(op, "seglen", seglen, "value", num_rows)
         with torch.inference_mode(False):  # it will be used in training too
-            found = segment_structure(kept.lengths, num_rows, device)
+            found = segment_structure(seglen, num_rows, device)
         kept.by_place[num_rows, device] = found
     return found
+
+
+def _changes_unseen(seglen: Tensor) -> bool:
+    """Whether lengths on a device may change without a new version of them."""
+    # A replayed CUDA graph makes the structure of what the lengths are then.
+    return seglen.is_inference() or (seglen.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
@@ -104,7 +121,8 @@ def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tenso
 
     **Fused path.** A segment is a destination whose in-edges are its rows: this is ``copy_rhs`` of
     :func:`gspmm`, see there for what runs in a kernel and for the gradients. The host waits for the
-    device only where lengths on a GPU may hide a segment of hundreds of rows.
+    device only where lengths on a GPU may hide a segment of hundreds of rows, and then once: what
+    follows from lengths is kept until they are written to.
     """
     if reducer not in REDUCERS:
         raise dgl_error(f"reducer {reducer} not recognized.")

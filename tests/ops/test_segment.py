@@ -292,6 +292,42 @@ def test_no_sync_with_lengths_on_the_cpu():
         ops.segment_reduce(seglen, value).sum().backward()
 
 
+@pytest.mark.gpu
+def test_lengths_on_a_gpu_are_read_once():
+    seglen = torch.tensor(LENGTHS["long"], device="cuda")
+    value = draw(1801, 40, dtype=torch.float32, device=torch.device("cuda"), seed=1)
+    first = ops.segment_reduce(seglen, value, "max")
+    with no_device_sync():
+        assert ops.segment_reduce(seglen, value, "max").shape == first.shape
+
+
+@pytest.mark.gpu
+def test_lengths_on_a_gpu_are_read_again_when_they_have_changed():
+    lengths = torch.tensor([2, 1, 3], device="cuda")
+    value = torch.arange(6.0, device="cuda")
+    assert ops.segment_reduce(lengths, value, "sum").tolist() == [1, 2, 12]
+    lengths.copy_(torch.tensor([1, 3, 2]))
+    assert ops.segment_reduce(lengths, value, "sum").tolist() == [0, 6, 9]
+    with torch.inference_mode():
+        lengths = torch.tensor([2, 1, 3], device="cuda")
+        assert ops.segment_reduce(lengths, value, "sum").tolist() == [1, 2, 12]
+        lengths.copy_(torch.tensor([1, 3, 2]))
+        assert ops.segment_reduce(lengths, value, "sum").tolist() == [0, 6, 9]
+
+
+@pytest.mark.gpu
+def test_a_captured_graph_reads_the_lengths_of_its_replay():
+    lengths = torch.tensor([2, 1, 3], device="cuda")
+    value = torch.arange(6.0, device="cuda")
+    ops.segment_reduce(lengths, value, "sum")  # compiles, and keeps the structure
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = ops.segment_reduce(lengths, value, "sum")
+    lengths.copy_(torch.tensor([1, 3, 2]))
+    graph.replay()
+    assert out.tolist() == [0, 6, 9]
+
+
 def test_lengths_are_read_again_when_they_have_changed(device):
     """Also through memory that torch does not watch."""
     memory = np.array([2, 1, 3])
