@@ -125,11 +125,15 @@ def machine(device_index: int) -> str:
 
 def file() -> Path:
     """The file: in ``$DGL_FLASH_CACHE_DIR``, else ``dgl_flash`` in the user's cache directory."""
-    own = os.environ.get("DGL_FLASH_CACHE_DIR")
+    environ = os.environ
+    return _file(environ.get("DGL_FLASH_CACHE_DIR"), environ.get("XDG_CACHE_HOME"))
+
+
+@functools.cache  # each graph that is new to a kernel asks
+def _file(own: str | None, cache: str | None) -> Path:
     if own:
         return Path(own) / "tuned.json"
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache) / "dgl_flash" / "tuned.json"
+    return Path(cache or os.path.expanduser("~/.cache")) / "dgl_flash" / "tuned.json"
 
 
 def is_empty() -> bool:

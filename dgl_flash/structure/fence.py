@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -17,6 +18,12 @@ def copy_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     once. A pinned source would be read later, and a copy to the host must be complete when read.
     """
     return tensor.to(device, non_blocking=device.type == "cuda" and not tensor.is_pinned())
+
+
+@functools.lru_cache(64)  # torch takes its streams from a pool
+def _current_stream(device_index: int, pointer: int) -> torch.cuda.Stream:
+    """The current stream as an object, which takes longer to build than an event to record."""
+    return torch.cuda.current_stream(device_index)
 
 
 class Fence:
@@ -41,7 +48,7 @@ class Fence:
     def mark(self) -> None:
         """Note that the current stream has just built something."""
         self._built_on = current_stream_pointer(self.device.index)
-        self._event.record(torch.cuda.current_stream(self.device))
+        self._event.record(_current_stream(self.device.index, self._built_on))
 
     def wait(self, tensors: Iterable[Tensor]) -> None:
         """Let the current stream wait for all that was built, and keep the memory until it is done.
