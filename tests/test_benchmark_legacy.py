@@ -12,12 +12,14 @@ from benchmarks import legacy
 
 def test_writes_a_row_a_script_and_device(tmp_path: Path) -> None:
     out = tmp_path / "legacy.csv"
-    legacy.main(["--small", "--epochs", "2", "--scripts", "gcn", "--out", str(out)])
+    times = ["--epochs", "2", "--repeats", "3", "--rounds", "1"]
+    legacy.main(["--small", *times, "--scripts", "gcn", "--out", str(out)])
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert rows[0]["device"] == "cpu"
     assert (rows[0]["script"], rows[0]["nodes"], rows[0]["ratio"]) == ("gcn", "300", "1")
-    assert float(rows[0]["ms_per_epoch"]) > 0
+    assert 0 < float(rows[0]["p20_ms"]) <= float(rows[0]["median_ms"]) <= float(rows[0]["p80_ms"])
+    assert rows[0]["runs"] == "3"
     assert float(rows[0]["loss_difference"]) == 0
 
 
@@ -29,4 +31,4 @@ def test_every_script_has_a_size() -> None:
 
 def test_a_script_that_fails_is_quoted() -> None:
     with pytest.raises(RuntimeError, match="unrecognized arguments"):
-        legacy.train(str(legacy.ROOT / "tests" / "legacy" / "gcn.py"), ["--wrong"], legacy.PLAIN)
+        legacy.train(str(legacy.ROOT / "tests" / "legacy" / "gcn.py"), ["--wrong"], legacy.PLAIN, 1)
