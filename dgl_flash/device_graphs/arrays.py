@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from dgl_flash.structure.fence import copy_to_device
 from dgl_flash.structure.homes import home_of, set_home
 
 _TARGET = "_dgl_flash_target"
-# Pinned memory is kept by torch for the next copy, and taken from all processes: bytes.
-_MOST_PINNED = 2**24
-_MOST_STAGED = 2**16  # what the driver takes along with the command, bytes
 _MOST_REMEMBERED = 2**22  # bytes
 # Tensor of a device -> the same on the host, and the version of the former. No attribute of the
 # tensor, which its copies and pickles would have as well.
@@ -88,17 +86,9 @@ class Conversions:
 
 def upload(data: Tensor, device: torch.device) -> Tensor:
     """Copy ids from the host; those of blocks without waiting for the device."""
-    made = _copied(data, device)
+    made = copy_to_device(data, device)
     _remember(made, data)
     return made
-
-
-def _copied(data: Tensor, device: torch.device) -> Tensor:
-    if device.type != "cuda" or data.nbytes > _MOST_PINNED:
-        return data.to(device)
-    # A small copy from any memory is staged before the call returns, without waiting.
-    source = data if data.nbytes <= _MOST_STAGED else data.pin_memory()
-    return source.to(device, non_blocking=True)
 
 
 def host_copy(data: Tensor, whatever_size: bool = False) -> Tensor:

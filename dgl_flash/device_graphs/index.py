@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dgl_flash.device_graphs.sparse import graph_of
 from dgl_flash.errors import dgl_error
+from dgl_flash.structure.dgl_reader import dgl_structure
 from dgl_flash.structure.homes import home_of, set_home
 
 _RELATION = "dgl_flash relation"
@@ -27,6 +29,7 @@ def index_methods() -> Iterator[tuple[Any, str, Any]]:
     from dgl import DGLGraph, backend, ndarray, utils
     from dgl._ffi.ndarray import NDArrayBase
     from dgl.cuda import GPUCache
+    from dgl.dataloading import dataloader
     from dgl.heterograph_index import HeteroGraphIndex as Index
     from dgl.heterograph_index import HeteroPickleStates as States
 
@@ -75,6 +78,14 @@ def index_methods() -> Iterator[tuple[Any, str, Any]]:
         made = host_array(shape, dtype)
         return made if device.type == "cpu" else set_home(made, device)
 
+    def record_stream(self: Any, stream: Any) -> Any:
+        """Copy the structure: loaders ask for it on the stream on which they copy all else."""
+        if home_of(self) is not None:
+            graph = graph_of(self)
+            for etype in graph.canonical_etypes:
+                dgl_structure(graph, None, etype)
+        return self
+
     yield ndarray, "empty", empty
     yield NDArrayBase, "ctx", property(ctx_of_array, doc=NDArrayBase.ctx.__doc__)
     yield Index, "ctx", property(ctx, doc=Index.ctx.__doc__)
@@ -87,9 +98,12 @@ def index_methods() -> Iterator[tuple[Any, str, Any]]:
     yield DGLGraph, "cuda", lambda self, device="cuda": self.to(device)
     yield GPUCache, "__init__", _refusing(CACHING)
     yield Index, "is_pinned", lambda self: home_of(self) is None and is_pinned(self)
-    # What a loader does with all that it hands out: structures are copied when they are read.
+    # What a loader does with all that it hands out.
     yield Index, "pin_memory", lambda self: self
-    yield Index, "record_stream", lambda self, stream: self
+    yield Index, "record_stream", record_stream
+    # Without this part of DGL, which lets it take the memory of torch, a loader copies nothing on a
+    # stream of its own. All that is copied here is torch's.
+    yield dataloader, "is_tensor_adaptor_enabled", lambda: True
 
 
 def _refusing(text: str) -> Callable[..., Any]:

@@ -73,7 +73,7 @@ def _edge_softmax_hetero(gidx: Any, eids: Any, norm_by: str, *logits: Tensor | N
             "edge_softmax: expected all edges of a graph of several types, got `eids`; take the "
             "relation first: edge_softmax(graph[etype], scores, eids)"
         )
-    graph = _graph_of(gidx)
+    graph = graph_of(gidx)
     given = zip(graph.canonical_etypes, logits, strict=True)
     scores = {etype: score for etype, score in given if score is not None}
     found = ops.edge_softmax(graph, scores, norm_by=norm_by)
@@ -83,10 +83,10 @@ def _edge_softmax_hetero(gidx: Any, eids: Any, norm_by: str, *logits: Tensor | N
 def _structure(gidx: Any, operand: Tensor) -> GraphStructure:
     """Of the only relation, on the device of the operand, kept with the index object."""
     known = gidx._cache.get("dgl_flash", {}).get(("structures", 0), {}).get(operand.device)
-    return known if known is not None else dgl_structure(_graph_of(gidx), operand.device, None)
+    return known if known is not None else dgl_structure(graph_of(gidx), operand.device, None)
 
 
-def _graph_of(gidx: Any) -> Any:
+def graph_of(gidx: Any) -> Any:
     """An index object as a graph whose types are numbered."""
     from dgl import DGLGraph
 

@@ -184,7 +184,7 @@ class Adjacency:
         if self.num_edges <= 2 * chunk:  # no row can be long: nothing to read from the device
             return None
         if self.fence is not None:
-            self.fence.wait(self.tensors())
+            self.fence.wait(self.tensors(), are_all=False)
         if chunk not in self._plans:
             plan = self._row_facts().plan(chunk)
             self._plans[chunk] = None if plan is None else plan.to(self.device)

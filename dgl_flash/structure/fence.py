@@ -10,14 +10,25 @@ from torch import Tensor
 
 from dgl_flash.streams import current_stream_pointer
 
+# Bytes. What the driver takes along with the command, and what is pinned for a copy: torch keeps
+# pinned memory for the next one, and all processes share what there is of it.
+_MOST_STAGED = 2**16
+_MOST_PINNED = 2**23
+
 
 def copy_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor without making the host wait, wherever that is safe.
 
-    Towards a GPU, pageable memory is staged before the call returns, so that the source may die at
-    once. A pinned source would be read later, and a copy to the host must be complete when read.
+    Towards a GPU, a little pageable memory is staged before the call returns, so that the source
+    may die at once. Somewhat more is pinned first, as such a copy would wait for those before it. A
+    source that is pinned already would be read later, when its owner may have written to it, and a
+    copy to the host must be complete when read.
     """
-    return tensor.to(device, non_blocking=device.type == "cuda" and not tensor.is_pinned())
+    if device.type != "cuda" or tensor.is_pinned():
+        return tensor.to(device)
+    if _MOST_STAGED < tensor.nbytes <= _MOST_PINNED:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 @functools.lru_cache(64)  # torch takes its streams from a pool
@@ -38,7 +49,7 @@ class Fence:
         The CUDA device of the tensors.
     """
 
-    __slots__ = ("_built_on", "_event", "device")
+    __slots__ = ("_event", "_ordered", "device")
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -47,18 +58,22 @@ class Fence:
 
     def mark(self) -> None:
         """Note that the current stream has just built something."""
-        self._built_on = current_stream_pointer(self.device.index)
-        self._event.record(_current_stream(self.device.index, self._built_on))
+        builder = current_stream_pointer(self.device.index)
+        self._event.record(_current_stream(self.device.index, builder))
+        self._ordered = {builder}
 
-    def wait(self, tensors: Iterable[Tensor]) -> None:
+    def wait(self, tensors: Iterable[Tensor], *, are_all: bool = True) -> None:
         """Let the current stream wait for all that was built, and keep the memory until it is done.
 
         Parameters
         ----------
         tensors : iterable of Tensor
-            All cached tensors; looked at only when the stream is another one.
+            Cached tensors; looked at only when the stream is one that has not waited yet.
+        are_all : bool
+            Whether they are all there are, so that the stream need not wait again.
         """
-        if current_stream_pointer(self.device.index) == self._built_on:
+        reader = current_stream_pointer(self.device.index)
+        if reader in self._ordered:
             return
         # A capture begins with a synchronisation, and may not refer to events before it.
         if torch.cuda.is_current_stream_capturing():
@@ -67,3 +82,5 @@ class Fence:
         stream.wait_event(self._event)
         for tensor in tensors:
             tensor.record_stream(stream)
+        if are_all:
+            self._ordered.add(reader)

@@ -13,7 +13,9 @@ import dgl.nn
 import pytest
 import torch
 
+from dgl_flash.structure.dgl_reader import known_structures
 from tests.device_graphs.samples import a_batch, draw, homogeneous, typed
+from tests.sync import no_device_sync
 
 LAYERS = {
     "GraphConv": lambda nn: nn.GraphConv(3, 4, allow_zero_in_degree=True),
@@ -148,6 +150,33 @@ def test_loader_of_blocks(workers, home):
         layer(blocks[0], blocks[0].srcdata["h"]).sum().backward()
         seen += outputs.tolist()
     assert seen == list(range(24))
+
+
+def test_a_loader_copies_the_structure(home):
+    """DGL's loaders say by this which stream is to use what they have copied."""
+    for graph in (homogeneous().to(home), typed().to(home)):
+        assert graph._graph.record_stream(None) is graph._graph
+        for number in range(len(graph.etypes)):
+            assert known_structures(graph, number)[home].num_edges == graph.num_edges(
+                graph.canonical_etypes[number]
+            )
+
+
+@pytest.mark.gpu
+def test_a_layer_does_not_wait_for_what_a_loader_copies():
+    graph = a_larger_graph()
+    sampler = dgl.dataloading.NeighborSampler([3, 5], prefetch_node_feats=["h"])
+    layer = dgl_flash.nn.SAGEConv(3, 2, "mean").to("cuda")
+    with dgl_flash.enable_cuda():
+        loader = dgl.dataloading.DataLoader(graph, torch.arange(24), sampler, device="cuda")
+        assert loader.use_alternate_streams
+        for step, (_, _, blocks) in enumerate(loader):
+            feat = blocks[0].srcdata["h"]
+            if step > 2:
+                with no_device_sync():
+                    layer(blocks[0], feat)
+            else:  # compiles
+                layer(blocks[0], feat)
 
 
 def test_loader_on_the_device(home):

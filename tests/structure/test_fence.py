@@ -39,6 +39,7 @@ def test_only_another_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"stream": FakeStream(), "capturing": False}
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: now["stream"])
+    monkeypatch.setattr(fence_module, "_current_stream", lambda index, pointer: now["stream"])
     monkeypatch.setattr(fence_module, "current_stream_pointer", lambda index: id(now["stream"]))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now["capturing"])
     builder, tensor = now["stream"], FakeTensor()
@@ -65,6 +66,29 @@ def test_only_another_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(builder.waits) == 1
 
 
+def test_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless something was built since, or it has waited for a part only."""
+    now = {"stream": FakeStream()}
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: now["stream"])
+    monkeypatch.setattr(fence_module, "_current_stream", lambda index, pointer: now["stream"])
+    monkeypatch.setattr(fence_module, "current_stream_pointer", lambda index: id(now["stream"]))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    builder, tensor, other = now["stream"], FakeTensor(), FakeTensor()
+    fence = Fence(torch.device("cuda", 0))
+    reader = now["stream"] = FakeStream()
+    fence.wait([tensor], are_all=False)
+    for _ in range(3):
+        fence.wait([tensor, other])
+    assert len(reader.waits) == 2
+    assert other.streams == [reader]
+    now["stream"] = builder
+    fence.mark()
+    now["stream"] = reader
+    fence.wait([tensor, other])
+    assert len(reader.waits) == 3
+
+
 def test_a_copy_to_the_host_is_complete() -> None:
     tensor = torch.arange(5)
     assert copy_to_device(tensor, torch.device("cpu")) is tensor
@@ -89,6 +113,18 @@ def test_a_structure_built_late_in_one_stream_is_read_right_in_another() -> None
         reading.synchronize()
         assert torch.equal(indices.cpu(), expected.out_adj.indices)
         torch.testing.assert_close(scale.cpu(), expected.degree_scale("src", -0.5, torch.float32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [10, 50_000, 3_000_000])
+def test_a_source_may_change_after_the_copy(size: int) -> None:
+    for pinned in (False, True):
+        source = torch.arange(size)
+        source = source.pin_memory() if pinned else source
+        torch.cuda._sleep(50_000_000)  # the copy comes late
+        copied = copy_to_device(source, torch.device("cuda", 0))
+        source.zero_()
+        assert torch.equal(copied.cpu(), torch.arange(size))
 
 
 @pytest.mark.gpu
