@@ -120,9 +120,10 @@ def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tenso
     DGL's mean of segments that are all empty is NaN; here it is 0.
 
     **Fused path.** A segment is a destination whose in-edges are its rows: this is ``copy_rhs`` of
-    :func:`gspmm`, see there for what runs in a kernel and for the gradients. The host waits for the
-    device only where lengths on a GPU may hide a segment of hundreds of rows, and then once: what
-    follows from lengths is kept until they are written to.
+    :func:`gspmm`, see there for what runs in a kernel and for the gradients. What follows from
+    lengths is kept until they change. Those on a GPU are read back once, where the kernel depends
+    on the longest segment (segments of fewer than 6 rows on average, or some of hundreds), which
+    cannot be done while a CUDA graph is captured: give it lengths on the CPU.
     """
     if reducer not in REDUCERS:
         raise dgl_error(f"reducer {reducer} not recognized.")

@@ -24,7 +24,7 @@ def copy_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     source that is pinned already would be read later, when its owner may have written to it, and a
     copy to the host must be complete when read.
     """
-    if device.type != "cuda" or tensor.is_pinned():
+    if device.type != "cuda" or tensor.device.type != "cpu" or tensor.is_pinned():
         return tensor.to(device)
     if _MOST_STAGED < tensor.nbytes <= _MOST_PINNED:
         tensor = tensor.pin_memory()

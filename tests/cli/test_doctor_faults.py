@@ -33,7 +33,7 @@ class Machine:
         self.plant(
             f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         )
-        self.plant(f"{about}/RECORD", f"{package}/__init__.py,,\n{about}/METADATA,,\n")
+        self.plant(f"{about}/top_level.txt", f"{package}\n")
 
     def examine(self) -> tuple[int, str]:
         """Exit status, and what comes after the facts."""
