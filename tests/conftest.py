@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-import dgl_flash  # noqa: F401  first, so that `import dgl` works beside a current torch
+import dgl_flash  # first, so that `import dgl` works beside a current torch
 from tests import gpu_stamp
 
 os.environ.setdefault("DGLBACKEND", "pytorch")  # keeps DGL from writing a config file
@@ -71,3 +71,16 @@ def pytest_terminal_summary(
             for outcome in ("passed", "failed", "error", "skipped")
         }
         terminalreporter.write_line(gpu_stamp.write(counts))
+
+
+@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def home(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Where graphs of DGL are moved to for the time of a test: an emulated device, and CUDA."""
+    if request.param == "cuda":
+        with dgl_flash.enable_cuda():
+            yield torch.device("cuda", torch.cuda.current_device())
+        return
+    from tests.device_graphs.emulated import emulated_device
+
+    with emulated_device() as device, dgl_flash.enable_cuda():
+        yield device

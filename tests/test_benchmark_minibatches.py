@@ -29,6 +29,16 @@ def test_writes_every_part_of_both_libraries(tmp_path: Path) -> None:
     assert all(float(row["median_ms"]) > 0 and row["steps"] == "3" for row in rows)
 
 
+def test_a_step_trains_on_a_graph_on_a_device(home) -> None:
+    graph = minibatches.draw_graph(50, 400)
+    ways = dict(minibatches.trainings(graph, home, hidden=8, batch=10))
+    assert set(ways) == {"dgl", "features", "graph"}
+    training = ways["graph"]
+    found = dict(minibatches.measure(training, 4, reads=True))
+    assert {len(times) for times in found.values()} == {3}
+    assert training.sample(0)[0].device == home
+
+
 @pytest.mark.parametrize("library", [dgl.nn, dgl_flash.nn], ids=["dgl", "dgl_flash"])
 def test_a_step_trains(library, device) -> None:
     place = device if library is dgl_flash.nn else torch.device("cpu")
