@@ -57,6 +57,7 @@ class Adjacency:
         "num_cols",
         "num_edges",
         "num_rows",
+        "windows",
     )
 
     def __init__(self, indptr: Tensor, indices: Tensor, eids: Tensor | None, num_cols: int):
@@ -74,6 +75,7 @@ class Adjacency:
         self._facts: RowFacts | None = None
         self._plans: dict[int, RowPlan | None] = {}
         self.launches: dict[Any, Any] = {}  # kernels bound to these rows, kept by dgl_flash.ops
+        self.windows: dict[Any, Any] = {}  # forms of these rows, kept by block_sparse and windows
 
     @classmethod
     def from_coo(cls, rows: Tensor, cols: Tensor, num_rows: int, num_cols: int) -> Adjacency:
@@ -120,9 +122,9 @@ class Adjacency:
         for tensor in (self.indptr, self.indices, self.eids, self._degrees):
             if tensor is not None:
                 yield tensor
-        for plan in self._plans.values():
-            if plan is not None:
-                yield from plan.tensors()
+        for kept in (*self._plans.values(), *self.windows.values()):
+            if hasattr(kept, "tensors"):
+                yield from kept.tensors()
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Copy to a device; what the host knows about the rows travels along."""
