@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dgl_flash.device_graphs import disable_cuda, enable_cuda
     from dgl_flash.errors import DGLError, FallbackWarning
     from dgl_flash.explanation import Explanation, explain
+    from dgl_flash.reordering import Reordering, reorder
     from dgl_flash.structure import Graph, GraphStructure, graph
     from dgl_flash.tuning import TuneResult, tune
 
@@ -24,6 +25,7 @@ __all__ = [
     "FallbackWarning",
     "Graph",
     "GraphStructure",
+    "Reordering",
     "TuneResult",
     "check",
     "disable_cuda",
@@ -32,6 +34,7 @@ __all__ = [
     "graph",
     "nn",
     "ops",
+    "reorder",
     "tune",
 ]
 
@@ -43,12 +46,14 @@ _HOME = {
     "FallbackWarning": "errors",
     "Graph": "structure",
     "GraphStructure": "structure",
+    "Reordering": "reordering",
     "TuneResult": "tuning",
     "check": "checking",
     "disable_cuda": "device_graphs",
     "enable_cuda": "device_graphs",
     "explain": "explanation",
     "graph": "structure",
+    "reorder": "reordering",
     "tune": "tuning",
 }
 _SUBMODULES = ("nn", "ops")

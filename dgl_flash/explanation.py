@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,9 @@ from typing import Any
 import torch
 
 from dgl_flash.ops.dispatch import Choice, record
+from dgl_flash.tables import as_html, as_text
+
+_HEAD = ("op", "path", "kernel, or why not")
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,10 @@ class Explanation:
     def __str__(self) -> str:
         if not self.choices:
             return "no dgl_flash op was called"
-        table = [("op", "path", "kernel, or why not"), *self.rows()]
-        widths = [max(len(row[column]) for row in table) for column in (0, 1)]
-        return "\n".join(
-            f"{op:<{widths[0]}}  {path:<{widths[1]}}  {why}" for op, path, why in table
-        )
+        return as_text([_HEAD, *self.rows()])
 
     def _repr_html_(self) -> str:
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self.rows()
-        )
-        head = "<tr><th>op</th><th>path</th><th>kernel, or why not</th></tr>"
-        return f"<table>{head}{body}</table>"
+        return as_html([_HEAD, *self.rows()])
 
 
 def explain(module: Callable[..., Any], graph: Any, *inputs: Any, **kwargs: Any) -> Explanation:

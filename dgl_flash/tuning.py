@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,10 @@ from dgl_flash.kernels.timing import Timer
 from dgl_flash.ops import search_spmm
 from dgl_flash.ops.gradients import row_width
 from dgl_flash.ops.search_spmm import Measured, Pass, TunedPass
+from dgl_flash.progress import progress_bar
 from dgl_flash.structure import structure
 from dgl_flash.structure.graph_structure import resolve_device
+from dgl_flash.tables import as_html, as_text
 
 _HEAD = ("pass", "chosen", "ms", "ms by rule", "ms by cuSPARSE", "tried")
 
@@ -62,20 +63,12 @@ class TuneResult:
     def __repr__(self) -> str:
         if not self.passes:
             return f"{self.subject}: {self.note}"
-        table = [_HEAD, *self.rows()]
-        widths = [max(len(row[column]) for row in table) for column in range(len(_HEAD))]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
-        return "\n".join([self.subject, *lines])
+        return f"{self.subject}\n{as_text([_HEAD, *self.rows()])}"
 
     def _repr_html_(self) -> str:
         if not self.passes:
             return f"<p>{html.escape(repr(self))}</p>"
-
-        def line(cells: Sequence[str], kind: str) -> str:
-            return "<tr>" + "".join(f"<{kind}>{html.escape(c)}</{kind}>" for c in cells) + "</tr>"
-
-        body = "".join(line(row, "td") for row in self.rows())
-        return f"<p>{html.escape(self.subject)}</p><table>{line(_HEAD, 'th')}{body}</table>"
+        return f"<p>{html.escape(self.subject)}</p>{as_html([_HEAD, *self.rows()])}"
 
 
 def tune(
@@ -203,7 +196,7 @@ def _tune(
     found = []
     shapes = [search_spmm.layouts_of(one) for one in todo]
     total = sum(search_spmm.count_steps(len(layouts)) for layouts in shapes)
-    with _bar(total, progress) as step:
+    with progress_bar("tune", "run", total, progress) as step:
         for one, layouts in zip(todo, shapes, strict=True):
             search_spmm.compile_all(one.run, layouts, device, step)
             allowed = one._replace(library=None) if repeatable else one
@@ -219,18 +212,3 @@ def _store(key: tuned.Key, best: TunedPass, *, may_be_library: bool) -> None:
         known = tuned.find(key)
         backend = backend if known is None else known.backend
     tuned.store(key, tuned.Tuned(best.kernel.layout, backend))
-
-
-@contextlib.contextmanager
-def _bar(total: int, wanted: bool) -> Iterator[Callable[[], object]]:
-    """A function to call after each step; it moves a bar where there is one."""
-    try:
-        from tqdm import tqdm
-    except ModuleNotFoundError:
-        wanted = False
-    if not wanted:
-        yield lambda: None
-        return
-    with tqdm(total=total, desc="tune", unit="run") as bar:
-        yield bar.update
-        bar.update(total - bar.n)

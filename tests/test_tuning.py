@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import html
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -97,51 +94,6 @@ def test_a_result_is_a_table() -> None:
     page = RESULT._repr_html_()
     assert page.count("<tr>") == page.count("</tr>") == 3
     assert "<td>cusparse</td>" in page
-
-
-def test_a_bar_moves_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    class Bar:
-        n = 0
-
-        def __init__(self, **options: Any) -> None:
-            seen.append(options["total"])
-
-        def __enter__(self) -> Bar:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            seen.append("closed")
-
-        def update(self, count: int = 1) -> None:
-            self.n += count
-            seen.append(self.n)
-
-    module = ModuleType("tqdm")
-    module.tqdm = Bar  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tqdm", module)
-    with tuning._bar(5, True) as step:
-        step()
-        step()
-    assert seen == [5, 1, 2, 5, "closed"]
-    seen.clear()
-    with tuning._bar(5, False) as step:
-        step()
-    assert seen == []
-
-
-def test_no_bar_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "tqdm":
-            raise ModuleNotFoundError("no tqdm")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with tuning._bar(5, True) as step:
-        step()
 
 
 def test_a_mean_leaves_alone_who_is_faster_at_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dgl_flash.structure.adjacency import Adjacency
 
@@ -76,8 +77,8 @@ def group_columns(adjacency: Adjacency, height: int) -> ColumnGroups:
     repeated[1:] = ~begins[1:] & (rows[1:] == rows[:-1])
     first = begins.nonzero().flatten()
     group = begins.cumsum(0) - 1
-    counted = torch.nn.functional.pad((~repeated).cumsum(0), (1, 0))
-    ends = torch.cat([first[1:], first.new_tensor([key.numel()] if first.numel() else [])])
+    counted = pad((~repeated).cumsum(0), (1, 0))
+    bounds = pad(first, (0, 1), value=key.numel())
     found = key.index_select(0, first)
     return ColumnGroups(
         height=height,
@@ -87,7 +88,7 @@ def group_columns(adjacency: Adjacency, height: int) -> ColumnGroups:
         repeated=repeated,
         windows=found // num_cols,
         columns=found % num_cols,
-        sizes=counted[ends] - counted[first],
+        sizes=counted[bounds].diff(),
     )
 
 
