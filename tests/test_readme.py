@@ -14,10 +14,13 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "cuda/README.md"]
 
 
-@pytest.mark.skipif(find_spec("dgl") is None, reason="the example uses DGL")
-def test_the_example_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    run(example + "\nassert out.shape == (1000, 4, 16) and feat.grad is not None")
+@pytest.mark.skipif(find_spec("dgl") is None, reason="the examples use DGL")
+def test_the_examples_run() -> None:
+    """One after the other: the later ones use what the first one has made."""
+    first, order = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    holds = "\nassert out.shape == (1000, 4, 16) and feat.grad is not None\nfirst = out\n"
+    same = "\nassert torch.allclose(out, first, atol=1e-5)\n"
+    run(first + holds + order + same)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
