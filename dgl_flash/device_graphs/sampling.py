@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dgl_flash.device_graphs.arrays import host_copy, upload
-from dgl_flash.structure.dgl_reader import kept_with
+from dgl_flash.structure.dgl_reader import is_dgl_graph, kept_with
 from dgl_flash.structure.homes import home_of, on_host, set_home
 
 _TWIN = "host twin"
@@ -29,12 +29,15 @@ def sampler_methods() -> Iterator[tuple[Any, str, Any]]:
 
     def sample_blocks(self: Any, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> Any:
         """As DGL's; from the host twin of a graph that is on a device."""
+        if not is_dgl_graph(g):  # one that is distributed, for instance
+            return draw(self, g, seed_nodes, exclude_eids)
         if g.idtype != torch.int64 and self.fused:
             self = copy.copy(self)  # DGL's fast sampler takes ids for int64 and gives wrong blocks
             self.fused = False
         # A device for the blocks means nothing to the fast sampler, and much to the other one.
         if home_of(g._graph) is None or self.output_device is not None:
             return draw(self, g, seed_nodes, exclude_eids)
+        _refuse_elsewhere(g, seed_nodes)
         twin = _twin(g, self.prob)
         seeds, excluded = _each(host_copy, seed_nodes), _each(host_copy, exclude_eids)
         blocks = draw(self, twin, seeds, excluded)[2]
@@ -45,6 +48,15 @@ def sampler_methods() -> Iterator[tuple[Any, str, Any]]:
         return blocks[0].srcdata[_nid()], seed_nodes, blocks
 
     yield NeighborSampler, "sample_blocks", sample_blocks
+
+
+def _refuse_elsewhere(g: Any, seed_nodes: Any) -> None:
+    """Refuse, as DGL does, ids that are not where the graph is said to be; the twin would not."""
+    from dgl.utils import prepare_tensor_dict
+
+    if isinstance(seed_nodes, Tensor):
+        seed_nodes = dict.fromkeys(g.ntypes[:1], seed_nodes)
+    prepare_tensor_dict(g, seed_nodes, "nodes")
 
 
 class _Uploads:

@@ -220,6 +220,27 @@ def test_the_host_twin_goes_with_the_graph(home):
     assert not any(isinstance(value, dgl.DGLGraph) for value in kept_with(copied).values())
 
 
+@pytest.mark.parametrize("make", [homogeneous, typed])
+def test_seeds_must_be_where_the_graph_is(make, home):
+    graph = make().to(home)
+    seeds = torch.arange(5) if len(graph.ntypes) == 1 else {"user": torch.arange(5)}
+    with pytest.raises(dgl.DGLError, match=f"to have device {home}. But got cpu"):
+        dgl.dataloading.NeighborSampler([2]).sample(graph, seeds)
+
+
+def test_leaves_other_graphs_to_dgl(threads):
+    """Those that are distributed have neither an index nor what else is asked of a DGLGraph."""
+
+    class Elsewhere:
+        device = torch.device("cpu")
+
+        def sample_neighbors(self, *given: Any, **named: Any) -> Any:
+            raise LookupError("asked")
+
+    with dgl_flash.enable_cuda(), pytest.raises(LookupError, match="asked"):
+        dgl.dataloading.NeighborSampler([2]).sample(Elsewhere(), torch.arange(5))
+
+
 def test_is_taken_back():
     with dgl_flash.enable_cuda():
         enabled = dgl.dataloading.NeighborSampler.sample_blocks
