@@ -21,7 +21,9 @@ FEW = 200  # a level ends when fewer than one node of so many would move
 
 
 class Links(NamedTuple):
-    """An undirected graph with weights, each link in both directions.
+    """An undirected graph with weights, each link in both directions; up to 7e8 of them.
+
+    Beyond that, products of weights could pass the largest int64.
 
     Attributes
     ----------

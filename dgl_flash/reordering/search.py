@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dgl_flash.progress import progress_bar
-from dgl_flash.reordering.orders import ORDERS
+from dgl_flash.reordering.orders import ORDERS, Undirected
 from dgl_flash.reordering.permuting import permute, permuted_structure, read_square
 from dgl_flash.reordering.result import STORED, Reordering, change, places_of
 from dgl_flash.structure.windows import window_statistics
@@ -85,9 +85,10 @@ def reorder(graph: Any, method: str = "auto", *, progress: bool = True) -> Reord
     tried = list(ORDERS) if method == "auto" else [method]
     orders = {STORED: torch.arange(given.num_src, device=given.device)}
     structures = {STORED: given}
+    undirected = Undirected(given)
     with progress_bar("reorder", "order", len(tried), progress) as step, torch.no_grad():
         for name in tried:
-            orders[name] = ORDERS[name](given)
+            orders[name] = ORDERS[name](undirected)
             structures[name] = permuted_structure(given, places_of(orders[name]))
             step()
     statistics = {

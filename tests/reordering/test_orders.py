@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dgl_flash.reordering.communities import Links, communities, links_of
-from dgl_flash.reordering.orders import ORDERS, community_order, degree_order, rcm_order
+from dgl_flash.reordering.orders import ORDERS, Undirected, community_order, degree_order, rcm_order
 from dgl_flash.reordering.permuting import permuted_structure
 from dgl_flash.reordering.result import places_of
 from dgl_flash.structure import GraphStructure, structure
@@ -40,25 +40,32 @@ def shuffled_cliques(groups: int, size: int, seed: int = 0) -> tuple[GraphStruct
 @pytest.mark.parametrize("name", SQUARE)
 def test_every_node_comes_once(name, method, device):
     struct = structure(SQUARE[name](torch.int64))
-    order = ORDERS[method](struct.to(device))
+    order = ORDERS[method](Undirected(struct.to(device)))
     assert order.device == device
     assert torch.equal(order.sort().values, torch.arange(struct.num_src, device=device))
-    assert torch.equal(order.cpu(), ORDERS[method](struct))  # the same everywhere, every time
+    assert torch.equal(
+        order.cpu(), ORDERS[method](Undirected(struct))
+    )  # the same everywhere, every time
 
 
 def test_degrees_descend(device):
     struct = structure(SQUARE["power_law"](torch.int64)).to(device)
     degrees = struct.in_degrees() + struct.out_degrees()
-    ordered = degrees[degree_order(struct)]
+    ordered = degrees[degree_order(Undirected(struct))]
     assert (ordered[1:] <= ordered[:-1]).all()
     ties = torch.zeros(4, dtype=torch.int64)
-    assert degree_order(GraphStructure.from_coo(ties[:0], ties[:0], 4, 4)).tolist() == [0, 1, 2, 3]
+    assert degree_order(Undirected(GraphStructure.from_coo(ties[:0], ties[:0], 4, 4))).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_a_path_becomes_narrow():
     places = torch.randperm(50, generator=torch.Generator().manual_seed(0))
     struct = GraphStructure.from_coo(places[:-1], places[1:], 50, 50)
-    src, dst = permuted_structure(struct, places_of(rcm_order(struct))).edges()
+    src, dst = permuted_structure(struct, places_of(rcm_order(Undirected(struct)))).edges()
     assert (src - dst).abs().max() == 1
 
 
@@ -66,13 +73,13 @@ def test_edges_between_two_nodes_do_not_cancel():
     """256 of them are none where a byte counts them."""
     src = torch.tensor([0] * 256 + [1])
     dst = torch.tensor([2] * 256 + [2])
-    order = rcm_order(GraphStructure.from_coo(src, dst, 3, 3)).tolist()
+    order = rcm_order(Undirected(GraphStructure.from_coo(src, dst, 3, 3))).tolist()
     assert order.index(2) == 1
 
 
 def test_communities_of_cliques(device):
     struct, group = shuffled_cliques(40, 16)
-    order = community_order(struct.to(device)).cpu()
+    order = community_order(Undirected(struct.to(device))).cpu()
     assert (group[order].view(40, 16) == group[order][::16].view(40, 1)).all()
     reordered = permuted_structure(struct, places_of(order))
     assert window_statistics(struct.in_adj, 16).edges_per_column < 2
